@@ -101,9 +101,7 @@ def find_metric(metric: Metric, printed: str) -> float:
     """Return the number in the pattern's last match."""
     matches = list(re.finditer(metric.pattern, printed, re.MULTILINE))
     if not matches:
-        raise TrialFailed(
-            f"metric {metric.name!r}: the pattern {metric.pattern!r} matches nothing on its standard output"
-        )
+        raise TrialFailed(f"metric {metric.name!r}: {metric.pattern!r} matches nothing on standard output")
     try:
         number = float(matches[-1][1])
     except (TypeError, ValueError):

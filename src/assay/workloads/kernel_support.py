@@ -42,8 +42,7 @@ TRITON_DTYPES = ("bfloat16", "float16", "float32")
 MOST_SHARED_BYTES = 200 * 1024
 """Limit of a configuration's estimated shared memory: what fits a Hopper GPU; smaller GPUs refuse some."""
 
-SMALLEST_DOT = 16
-"""Smallest side of a tile that Triton's ``dot`` multiplies."""
+SMALLEST_DOT = 16  # smallest side of a tile that Triton's ``dot`` multiplies
 
 
 @dataclass(frozen=True)
@@ -168,8 +167,7 @@ BLOCK_ROWS = (1, 2, 4, 8)
 LOOPED_COLS = (1024, 2048, 4096)
 NUM_WARPS = (8, 4, 16, 2, 1)
 LOOPED_STAGES = (2, 4)
-MOST_PER_THREAD = 64
-"""Most elements that one thread holds in registers at a time."""
+MOST_PER_THREAD = 64  # most elements that one thread holds in registers at a time
 
 
 def row_configs(problem: RowsProblem) -> list[Params]:
@@ -220,8 +218,7 @@ def row_settings(problem: RowsProblem, config: Params) -> dict[str, int | bool]:
 HELION_DTYPES = ("bfloat16", "float16", "float32")
 
 
-OLDEST_HELION = (1, 0)
-"""Oldest supported version; written for Helion 1.0 to 1.5."""
+OLDEST_HELION = (1, 0)  # oldest supported version; written for Helion 1.0 to 1.5
 
 
 @dataclass(frozen=True)
@@ -266,9 +263,7 @@ def helion_version() -> tuple[int, int]:
         raise MachineCannot("Helion is not installed here; it comes with gpu-assay[helion].") from None
     major, minor = (int(part) for part in text.split(".")[:2])
     if (major, minor) < OLDEST_HELION:
-        raise MachineCannot(
-            f"Helion {text} is too old; ours are made for {'.'.join(map(str, OLDEST_HELION))} and later."
-        )
+        raise MachineCannot(f"Helion {text} is too old; {'.'.join(map(str, OLDEST_HELION))} or later is needed.")
     return major, minor
 
 
@@ -325,11 +320,6 @@ def _register_cpu_product() -> None:
     torch.library.impl(operator, "CPU", product)
 
 
-def helion_backend(kernels: tuple[str, ...]) -> str | None:
-    """Return the library of the launched kernels; null where none were recorded."""
-    return "helion" if any(name.startswith("_helion_") for name in kernels) else library_of_kernels(kernels)
-
-
 class HelionOperator(TensorOperator[_Problem]):
     """An operator by the Helion kernel of its name.
 
@@ -355,5 +345,9 @@ class HelionOperator(TensorOperator[_Problem]):
     def prepare(self, params: Params, config: Params | None, *, device: str, seed: int) -> PreparedWorkload:
         """Create the data; the first call compiles the kernel."""
         kernel = self.helion_problem(params, device=device, seed=seed)
-        work = self.describe_work(params, kernel.args, kernel.call(config), None, helion_backend)
+
+        def backend(kernels: tuple[str, ...]) -> str | None:
+            return "helion" if any(name.startswith("_helion_") for name in kernels) else library_of_kernels(kernels)
+
+        work = self.describe_work(params, kernel.args, kernel.call(config), None, backend)
         return prepare_kernel_work(work, interpreted=is_helion_interpreted(), where=torch_device(device), seed=seed)

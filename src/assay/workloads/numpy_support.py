@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 
     from assay.core.values import Params, Scalar
 
-Floats: TypeAlias = NDArray[np.floating[Any]]
-"""An array of float32 or float64."""
+Floats: TypeAlias = NDArray[np.floating[Any]]  # an array of float32 or float64
 
 ArrayShape: TypeAlias = tuple[int, ...]
 
@@ -60,13 +59,7 @@ Doubles: TypeAlias = NDArray[np.float64]
 
 RELATIVE_ERROR = "relative error ‖out − reference‖ / ‖reference‖"
 
-TOLERANCES: Mapping[str, float] = {
-    "float64": 1e-12,
-    "float32": 1e-5,
-    "tf32": 2e-3,
-    "float16": 2e-3,
-    "bfloat16": 1e-2,
-}
+TOLERANCES: Mapping[str, float] = {"float64": 1e-12, "float32": 1e-5, "tf32": 2e-3, "float16": 2e-3, "bfloat16": 1e-2}
 """The largest relative error that passes, by the dtype of the output: some ten times its rounding.
 
 That of float32 is below the accuracy of TF32, so a product rounded to TF32 on the way does not pass as float32; where
@@ -189,10 +182,7 @@ class NumpyOperator(ABC, Generic[_Problem]):
 
         made = self.make_call(problem, complete_config(config, self.configs(params)[0]), draw)
         return PreparedWorkload(
-            call=made.call,
-            check=partial(made.check, problem.dtype),
-            flop=problem.flop,
-            bytes_moved=problem.bytes_moved,
+            call=made.call, check=partial(made.check, problem.dtype), flop=problem.flop, bytes_moved=problem.bytes_moved
         )
 
 

@@ -59,8 +59,7 @@ def complete_config(config: Params | None, default: Params) -> Params:
     return {**default, **(config or {})}
 
 
-ITEM_BYTES: Mapping[str, int] = {"bfloat16": 2, "float16": 2, "float32": 4, "float64": 8}
-"""Bytes of one element."""
+ITEM_BYTES: Mapping[str, int] = {"bfloat16": 2, "float16": 2, "float32": 4, "float64": 8}  # bytes of one element
 
 
 class TensorProblem(ABC):

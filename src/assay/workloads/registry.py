@@ -55,8 +55,7 @@ PREFERRED = {"cuda": ("torch",), "cpu": ("torch", "numpy")}
 
 ENTRY_POINTS = "assay.workloads"
 
-LARGEST_SIZE = 2**48
-"""Largest allowed dimension: a larger one is a typing error, as no memory can hold it."""
+LARGEST_SIZE = 2**48  # largest allowed dimension: a larger one is a typing error, as no memory can hold it
 
 
 @dataclass(frozen=True)

@@ -21,11 +21,8 @@ from assay.workloads.base import do_nothing
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-Tensor: TypeAlias = Any
-"""A ``torch.Tensor``; the type checker does not see PyTorch, which is an optional dependency."""
-
-FLASH_CAPABILITY = (8, 0)
-"""Least compute capability of a GPU that runs flash-attention kernels."""
+Tensor: TypeAlias = Any  # a ``torch.Tensor``; the type checker does not see PyTorch, which is an optional dependency
+FLASH_CAPABILITY = (8, 0)  # least compute capability of a GPU that runs flash-attention kernels
 
 _GPU_NAME = re.compile(r"cuda:(?P<index>[0-9]+)(/(?P<instance>[0-9]+))?")
 

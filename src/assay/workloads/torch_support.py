@@ -41,17 +41,10 @@ if TYPE_CHECKING:
     from assay.core.values import Params, Scalar
     from assay.workloads.numpy_support import ArrayShape
 
-MOST_FLOP = {"cuda": 4e11, "cpu": 5e9}
-"""FLOP that a check may take, by kind of device: well under a second."""
-
-FLOP_PER_ELEMENT = 100.0
-"""Cost of reading and writing an element, in FLOP, beside the arithmetic."""
-
-FEWEST_ROWS, MOST_ROWS = 64, 2**20
-"""Limits of the number of rows to check where not all are."""
-
-_ELEMENTS_AT_ONCE = 2**25
-"""256 MiB of float64."""
+MOST_FLOP = {"cuda": 4e11, "cpu": 5e9}  # FLOP that a check may take, by kind of device: well under a second
+FLOP_PER_ELEMENT = 100.0  # cost of reading and writing an element, in FLOP, beside the arithmetic
+FEWEST_ROWS, MOST_ROWS = 64, 2**20  # limits of the number of rows to check where not all are
+_ELEMENTS_AT_ONCE = 2**25  # 256 MiB of float64
 
 
 @dataclass(frozen=True)
@@ -137,8 +130,7 @@ def _row_chunks(reference: TensorReference, chosen: NDArray[np.int64] | None, de
 
 TORCH_DTYPES = ("bfloat16", "float16", "float32", "float64")
 
-EPS = 1e-5
-"""The epsilon that norms add to a mean square before the square root."""
+EPS = 1e-5  # the epsilon that norms add to a mean square before the square root
 
 
 @dataclass(frozen=True)
@@ -160,17 +152,17 @@ class TensorWork:
         out = self.reference.by_rows(self.call())
         return compare_with_reference(out, self.reference, tolerance=self.tolerance, seed=seed)
 
-    def launched_kernels(self, where: str) -> LaunchedKernels:
-        """Make calls, and return what one of them launched."""
-        kernels = list_kernels(self.call, where)
-        return LaunchedKernels(kernels, self.backend(kernels))
-
     def prepare(self, *, where: str, seed: int) -> PreparedWorkload:
         """Return the workload ready to be timed."""
+
+        def launched_kernels() -> LaunchedKernels:
+            kernels = list_kernels(self.call, where)
+            return LaunchedKernels(kernels, self.backend(kernels))
+
         return PreparedWorkload(
             call=self.call,
             check=lambda: self.check(seed),
-            launched_kernels=lambda: self.launched_kernels(where),
+            launched_kernels=launched_kernels,
             flop=self.flop,
             bytes_moved=self.bytes_moved,
             synchronize=synchronizer(where),
@@ -273,8 +265,7 @@ def uses_tf32(params: Params, dtype: str) -> bool:
     return requested
 
 
-RowSelection: TypeAlias = "slice | Tensor"
-"""Rows of an output: a slice, or a tensor of row indices."""
+RowSelection: TypeAlias = "slice | Tensor"  # rows of an output: a slice, or a tensor of row indices
 
 
 def reference_matmul_rows(a: Tensor, b: Tensor, which: RowSelection) -> Tensor:
@@ -318,11 +309,8 @@ def _softmax_float64(x: Tensor) -> Tensor:
     return powers / powers.sum(-1, keepdim=True)
 
 
-MOST_FROM_NUMPY = 2**22
-"""Elements; numpy draws this many in about a tenth of a second."""
-
-_ELEMENTS_PER_DRAW = 2**24
-"""Elements; 128 MiB of float64 are held beside the tensor while it is filled."""
+MOST_FROM_NUMPY = 2**22  # elements; numpy draws this many in about a tenth of a second
+_ELEMENTS_PER_DRAW = 2**24  # elements; 128 MiB of float64 are held beside the tensor while it is filled
 
 
 def draw_tensor(

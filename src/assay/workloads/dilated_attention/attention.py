@@ -29,8 +29,7 @@ BACKENDS = ("auto", "math", "flash", "cudnn", "triton")
 ``triton`` does not compute single blocks, but all local work forward; blocks are then computed by flash.
 """
 
-MAX_SCORES = 2**26
-"""Largest number of scores that ``math`` holds at once."""
+MAX_SCORES = 2**26  # largest number of scores that ``math`` holds at once
 
 
 def resolve_backend(requested: str, q: Tensor, *, padded: bool) -> str:

@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from assay.workloads.dilated_attention.schedule import AttentionHeads, BranchPart, DilatedBranch, DilationSchedule
     from assay.workloads.torch_device import Tensor
 
-MERGE_ROWS = 32
-"""Rows of one head per program of the merge kernel."""
+MERGE_ROWS = 32  # rows of one head per program of the merge kernel
 
 QKV = tuple["Tensor", "Tensor", "Tensor"]
 
@@ -186,8 +185,7 @@ def fused_forward(
     return MergedOutput(out, lse)
 
 
-RACE_S = 1.0
-"""Approximate duration of a race of backends, once per shape, without their first calls, which may compile."""
+RACE_S = 1.0  # approximate duration of a race of backends, once per shape, without their first calls, which may compile
 
 CHECKED_ROWS, MAX_DENSE_ROWS = 64, 16384
 PARTWISE_KERNELS = ("cudnn", "flash")

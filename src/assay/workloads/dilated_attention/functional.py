@@ -58,14 +58,6 @@ def check_tensors(q: Tensor, k: Tensor, v: Tensor) -> None:
         raise BadInput(f"q of shape {tuple(q.shape)} and k of {tuple(k.shape)} differ in more than their heads.")
 
 
-def check_mask(mask: Tensor | None, shape: tuple[int, int]) -> None:
-    """Refuse a mask of keys without one boolean per position of each whole sequence."""
-    if mask is not None and (tuple(mask.shape) != shape or str(mask.dtype) != "torch.bool"):
-        raise BadInput(
-            f"key_padding_mask is of shape {shape} and dtype bool, not {tuple(mask.shape)} and {mask.dtype}."
-        )
-
-
 @dataclass(frozen=True)
 class AttentionOptions:
     """The options of a call beside its tensors; the public functions describe them."""
@@ -81,12 +73,7 @@ class AttentionOptions:
 
 
 def run_attention(
-    qkv: QKV,
-    options: AttentionOptions,
-    position: RingPosition,
-    *,
-    group: Any,
-    traffic: Traffic,
+    qkv: QKV, options: AttentionOptions, position: RingPosition, *, group: Any, traffic: Traffic
 ) -> Tensor:
     """Return the attention of shards (batch, position, heads, dim), given their position in a ring."""
     from assay.workloads.dilated_attention.modules import AttendFunction
@@ -115,16 +102,20 @@ def plan_call(
     schedule, mask = DilationSchedule.of(options.segment_lengths, options.dilation_rates), options.key_padding_mask
     sequence = q.shape[1] * position.ring_size
     shard = check_sequence(schedule, sequence, position.ring_size)
-    check_mask(mask, (q.shape[0], sequence))
+    shape = q.shape[0], sequence
+    if mask is not None and (tuple(mask.shape) != shape or str(mask.dtype) != "torch.bool"):
+        raise BadInput(
+            f"key_padding_mask is of shape {shape} and dtype bool, not {tuple(mask.shape)} and {mask.dtype}."
+        )
     plain = mask is not None or options.detached_weights
     if options.backend == "triton" and plain:
         raise BadInput("The backend triton neither masks padded keys nor holds the weights of branches constant.")
     schedule.warn_of_uncovered_rows()
     chosen, ahead = branch_parts(schedule, heads, shard), ring_steps(schedule, shard, position, causal=options.causal)
     backend = resolve_backend(options.backend, q, padded=mask is not None)
-    shape = CallShape(schedule.within(shard), heads, chosen, options.causal, bool(ahead))
+    kind = CallShape(schedule.within(shard), heads, chosen, options.causal, bool(ahead))
     raced = options.backend == "auto" and can_race_backends(q)
-    own = None if plain else fastest_backend(apart, shape) if raced else requested_backend(backend, q, shape)
+    own = None if plain else fastest_backend(apart, kind) if raced else requested_backend(backend, q, kind)
     return AttentionCall(
         branches=len(schedule.branches),
         parts=chosen,

@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     from assay.workloads.dilated_attention.schedule import RingStep
     from assay.workloads.torch_device import Tensor
 
-BACKWARD_FLOP = 2.5
-"""Ratio of backward to forward FLOP: five matrix products to two."""
+BACKWARD_FLOP = 2.5  # ratio of backward to forward FLOP: five matrix products to two
 
 
 @dataclass(frozen=True)
@@ -111,8 +110,7 @@ class AttentionCosts:
 
 
 DTYPES = tuple(ITEM_BYTES)
-PASSES = ("forward", "total")
-"""``total``: forward and backward."""
+PASSES = ("forward", "total")  # ``total``: forward and backward
 
 CALL_VARIANTS = ("all", "compute", "communication")
 """``compute``: the same plan with nothing sent. ``communication``: the same transfers with nothing computed."""
@@ -185,8 +183,7 @@ def parse_numbers(name: str, text: Scalar) -> tuple[int, ...]:
 
 
 SHARD_TENSORS = ("q", "k", "v", "gradient")
-MAX_SHARDS = 2**20
-"""Of a ring, at most: rings are numbered behind their shards."""
+MAX_SHARDS = 2**20  # of a ring, at most: rings are numbered behind their shards
 
 
 @dataclass(eq=False)

@@ -32,17 +32,13 @@ if TYPE_CHECKING:
     from assay.workloads.dilated_attention.schedule import DilationSchedule, RingPosition
     from assay.workloads.torch_device import Tensor
 
-MAX_ERROR_RATIO = 2.0
-"""How often the error of plain attention half precision may have."""
-
-MIN_ROUNDING = 0.1
-"""Of a dtype's epsilon: attention of a position or two may be plain and without error."""
+MAX_ERROR_RATIO = 2.0  # how often the error of plain attention half precision may have
+MIN_ROUNDING = 0.1  # of a dtype's epsilon: attention of a position or two may be plain and without error
 
 MAX_CHECK_RATIO = 20.0
 """One unit of every head may take so many times what a check may; otherwise branches are merged in float64."""
 
-SCORES_AT_ONCE = 2**23
-"""64 MiB of float64, a few of which are held."""
+SCORES_AT_ONCE = 2**23  # 64 MiB of float64, a few of which are held
 
 
 class CheckUnit(NamedTuple):
@@ -292,8 +288,7 @@ def blockwise_attention(
     return torch.cat(outputs, 1), torch.cat(dq, 1), dk, dv
 
 
-MAX_POSITIONS = 1024
-"""Over more keys the error of plain attention is much the same."""
+MAX_POSITIONS = 1024  # over more keys the error of plain attention is much the same
 
 
 class RelativeErrors:

@@ -104,8 +104,7 @@ def call_variant(
     return VariantCall(problem, position, shard, NoTransfers() if problem.only == "compute" else group)
 
 
-OWN_KERNELS = ("dilated_attention", "merge_parts")
-"""Names of our own kernels."""
+OWN_KERNELS = ("dilated_attention", "merge_parts")  # names of our own kernels
 
 
 class DilatedAttentionTorch(UntunedWorkload):

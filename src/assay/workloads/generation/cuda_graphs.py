@@ -36,8 +36,7 @@ if TYPE_CHECKING:
     from assay.workloads.generation.loading import LoadedModel
     from assay.workloads.generation.prompts import PromptBatch, PromptBatches
 
-MAX_VARIANTS = 256
-"""Limit of compiled variants of a layer: one per batch size and cache length."""
+MAX_VARIANTS = 256  # limit of compiled variants of a layer: one per batch size and cache length
 
 
 @cache
@@ -96,8 +95,7 @@ LOGITS_TOLERANCE = {"torch.float32": 0.01, "torch.float64": 0.01}
 HALF_LOGITS_TOLERANCE = 0.1
 """Largest relative error of the logits of fused layers: rounding is far below it, and a defect above."""
 
-CUDA_OUT_OF_MEMORY = 2
-"""The CUDA runtime's ``cudaErrorMemoryAllocation``."""
+CUDA_OUT_OF_MEMORY = 2  # the CUDA runtime's ``cudaErrorMemoryAllocation``
 
 
 def check_graph_support(loaded: LoadedModel) -> None:
@@ -280,9 +278,7 @@ def capture_step(stepper: DecodeStep, device: Any, *, fuse: bool) -> tuple[Any, 
     except RuntimeError as error:
         if isinstance(error, torch.OutOfMemoryError) or getattr(error, "error_code", None) == CUDA_OUT_OF_MEMORY:
             raise
-        raise TrialFailed(
-            f"a decoding step of this model cannot be captured as a CUDA graph: {_shorten(error)}"
-        ) from error
+        raise TrialFailed(f"a decoding step cannot be captured as a CUDA graph: {_shorten(error)}") from error
 
 
 def _capture_graph(stepper: DecodeStep, device: Any, fusing: Callable[[], AbstractContextManager[None]]) -> Any:

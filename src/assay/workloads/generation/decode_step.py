@@ -31,8 +31,7 @@ if TYPE_CHECKING:
 
     from assay.workloads.generation.prompts import PromptBatch
 
-COLUMN_STEP = 64
-"""The cache length is rounded up to a multiple of this, which suits attention kernels."""
+COLUMN_STEP = 64  # the cache length is rounded up to a multiple of this, which suits attention kernels
 
 GROUPED_ATTENTION = "assay_grouped"
 REPLACEABLE_ATTENTION = ("sdpa", "eager")
@@ -48,16 +47,15 @@ class DecodeStep:
 
     def __init__(self, model: Any, device: Any, *, batch: int, columns: int, choose: Sampler) -> None:
         length = -(-columns // COLUMN_STEP) * COLUMN_STEP
-        static = make_static_cache(model.config, length, device)
-        if static is None:
+        layers = StaticCache(config=model.config, max_cache_len=length).layers
+        if any(type(layer) is not StaticLayer for layer in layers):
             raise TrialFailed("graphs need a cache that keeps every token; this model's has sliding windows or states")
         attention = model.config._attn_implementation  # noqa: SLF001 - there is no public name
         if attention not in REPLACEABLE_ATTENTION:
-            raise TrialFailed(
-                f"graphs need attention by {' or '.join(REPLACEABLE_ATTENTION)}, and this model has {attention}"
-            )
+            raise TrialFailed(f"graphs need sdpa or eager attention, and this model has {attention}")
         self.model = model
-        self.cache, self.slot = static
+        self.slot = torch.zeros(1, dtype=torch.long, device=device)
+        self.cache = Cache(layers=[ColumnCacheLayer(length, self.slot) for _ in layers])
         self.token = torch.zeros((batch, 1), dtype=torch.long, device=device)
         self._choose = choose
         self._position = torch.zeros_like(self.token)
@@ -233,15 +231,6 @@ class ColumnCacheLayer(StaticLayer):  # type: ignore[misc]  # the type checker d
     def get_seq_length(self) -> int:
         """Return 0, the number of tokens before the prompt, which always comes first."""
         return 0
-
-
-def make_static_cache(config: Any, length: int, device: Any) -> tuple[Cache, Tensor] | None:
-    """Return a cache of ``length`` columns and its slot; null for a model whose layers do not keep every token."""
-    kinds = StaticCache(config=config, max_cache_len=length).layers
-    if any(type(layer) is not StaticLayer for layer in kinds):
-        return None
-    slot = torch.zeros(1, dtype=torch.long, device=device)
-    return Cache(layers=[ColumnCacheLayer(length, slot) for _ in kinds]), slot
 
 
 def grouped_attention(

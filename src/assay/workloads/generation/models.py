@@ -23,8 +23,7 @@ from assay.workloads.torch_device import import_torch
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-ModelConfig: TypeAlias = Any
-"""A ``transformers.PreTrainedConfig``; the type checker does not see transformers."""
+ModelConfig: TypeAlias = Any  # a ``transformers.PreTrainedConfig``; the type checker does not see transformers
 
 RANDOM = "random:"
 

@@ -126,9 +126,7 @@ def normalize_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
                 raise BadInput(f"generate_kwargs.{name} is {bounds.description}, not {value!r}.")
             normalized[name] = value if bounds.integer else float(value)
     if settings.get("do_sample") is True and settings.get("temperature") == 0:
-        raise BadInput(
-            "generate_kwargs.temperature is 0, and tokens are drawn; the likeliest each are do_sample: false."
-        )
+        raise BadInput("generate_kwargs.temperature is 0, and tokens are drawn; use do_sample: false.")
     return normalized
 
 

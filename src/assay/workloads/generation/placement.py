@@ -15,13 +15,13 @@ import math
 import re
 import warnings
 from dataclasses import dataclass, field
-from itertools import pairwise, permutations
+from itertools import pairwise, permutations, product
 from statistics import median
 from typing import TYPE_CHECKING, Any, get_args
 
 from pydantic import Field
 
-from assay.core.errors import AssayError, BadInput, MachineCannot, TrialFailed, suggest_nearest
+from assay.core.errors import BadInput, MachineCannot, TrialFailed, suggest_nearest
 from assay.core.format import format_bytes, format_list
 from assay.core.results import Note
 from assay.core.values import Value
@@ -88,8 +88,7 @@ def _check_tied_weights(empty: Any, devices: Mapping[str, str]) -> None:
             raise BadInput(f"device_map: {' and '.join(sorted(group))} are one and the same, so they lie in one place.")
 
 
-UNEVEN_RATIO = 1.3
-"""A note reports a GPU with this multiple of its even share of the weights."""
+UNEVEN_RATIO = 1.3  # a note reports a GPU with this multiple of its even share of the weights
 
 
 def placement_notes(sizes: ModelSizes, weights: Mapping[str, int], gpus: Sequence[str], main: str) -> tuple[Note, ...]:
@@ -122,8 +121,7 @@ def placement_notes(sizes: ModelSizes, weights: Mapping[str, int], gpus: Sequenc
     return tuple(notes)
 
 
-WHOLE_MODEL = ""
-"""The name of the whole model."""
+WHOLE_MODEL = ""  # the name of the whole model
 
 AUTO_MAP, SEQUENTIAL, BALANCED_LOW_0 = "auto", "sequential", "balanced_low_0"
 DEVICE_MAPS = (AUTO_MAP, "balanced", BALANCED_LOW_0, SEQUENTIAL)
@@ -174,25 +172,23 @@ def plan_placement(
         BadInput: The map or the limits are not valid for this model.
         MachineCannot: The model does not fit; the message suggests what would.
     """
-    limits = parse_limits(max_memory, device_ids)
     gpus = [gpu_device(number) for number in device_ids]
-    room = MemoryBudget(sizes, gpus, free_bytes, limits, load or BatchLoad())
-    if isinstance(device_map, str):
-        if device_map not in DEVICE_MAPS:
-            raise BadInput(
-                f"device_map is {', '.join(DEVICE_MAPS)} or a map, not "
-                f"{device_map!r}.{suggest_nearest(device_map, DEVICE_MAPS)}"
-            )
+    notes: list[Note] = []
+    room = MemoryBudget(sizes, gpus, free_bytes, parse_limits(max_memory, device_ids), load or BatchLoad())
+    if not isinstance(device_map, str):
+        devices = check_device_map(empty, device_map, device_ids)
+    elif device_map in DEVICE_MAPS:
         devices, notes = _infer_map(empty, room, device_map)
     else:
-        devices, notes = check_device_map(empty, device_map, device_ids), ()
+        near = suggest_nearest(device_map, DEVICE_MAPS)
+        raise BadInput(f"device_map is {', '.join(DEVICE_MAPS)} or a map, not {device_map!r}.{near}")
     weights = weights_by_device(sizes, devices)
-    over = overfull_error(room, weights)
-    if over is not None:
-        raise over
-    main = main_device(devices, gpus)
-    more_notes = placement_notes(sizes, weights, gpus, main)
-    return PlacementPlan(devices=devices, weights_bytes=weights, main_device=main, notes=(*notes, *more_notes))
+    _check_room(room, weights)
+    first = next(iter(devices.values()))
+    on_gpus = (gpu for gpu in gpus if gpu in devices.values())
+    main = first if first in gpus else next(on_gpus, gpus[0] if gpus else CPU)
+    notes += placement_notes(sizes, weights, gpus, main)
+    return PlacementPlan(devices=devices, weights_bytes=weights, main_device=main, notes=tuple(notes))
 
 
 def weights_by_device(sizes: ModelSizes, devices: Mapping[str, str]) -> dict[str, int]:
@@ -203,29 +199,20 @@ def weights_by_device(sizes: ModelSizes, devices: Mapping[str, str]) -> dict[str
     return weights
 
 
-def main_device(devices: Mapping[str, str], gpus: Sequence[str]) -> str:
-    """Return the device of the inputs: the first part's GPU, or the first GPU where that part is on none."""
-    first = next(iter(devices.values()))
-    if first in gpus:
-        return first
-    return next((gpu for gpu in gpus if gpu in devices.values()), gpus[0] if gpus else CPU)
-
-
-def _infer_map(empty: Any, room: MemoryBudget, name: str) -> tuple[dict[str, str], tuple[Note, ...]]:
-    """Return the map that accelerate makes, with room for the load where there is, and what is to be said of it."""
-    for loaded in (True, False):
-        for strategy in dict.fromkeys((name, SEQUENTIAL)):
-            devices = _infer_one_map(empty, room, strategy, loaded=loaded)
-            if devices is None:
-                continue
-            notes = []
-            if strategy != name:
-                message = f"{name} does not fit into what is free, so GPUs are filled one after another"
-                notes.append(Note(code="filled_in_order", message=message))
-            if not loaded:
-                message = f"the weights fit, and little is left beside them: {room.load.description} may not"
-                notes.append(Note(code="memory_tight", message=message))
-            return devices, tuple(notes)
+def _infer_map(empty: Any, room: MemoryBudget, name: str) -> tuple[dict[str, str], list[Note]]:
+    """Return the map that accelerate makes, with memory for the load where there is enough, and notes on it."""
+    for loaded, strategy in product((True, False), dict.fromkeys((name, SEQUENTIAL))):
+        devices = _infer_one_map(empty, room, strategy, loaded=loaded)
+        if devices is None:
+            continue
+        notes = []
+        if strategy != name:
+            message = f"{name} does not fit into what is free, so GPUs are filled one after another"
+            notes.append(Note(code="filled_in_order", message=message))
+        if not loaded:
+            message = f"the weights fit, and little is left beside them: {room.load.description} may not"
+            notes.append(Note(code="memory_tight", message=message))
+        return devices, notes
     raise fit_error(room)
 
 
@@ -306,8 +293,7 @@ def _offload_device(module: Any, name: str) -> str:
     return UNKNOWN_DEVICE
 
 
-ALL_ORDERS_UP_TO = 8
-"""Up to this many GPUs every order is evaluated; with more, a greedy search is used."""
+ALL_ORDERS_UP_TO = 8  # up to this many GPUs every order is evaluated; with more, a greedy search is used
 
 _LINK_PATHS: tuple[str, ...] = get_args(LinkPath)
 _NVLINK_WORTH = 1000
@@ -333,13 +319,12 @@ def order_gpus(device_ids: Sequence[int], links: Iterable[GpuLink]) -> tuple[int
 
 def link_notes(device_ids: Sequence[int], links: Iterable[GpuLink]) -> tuple[str, ...]:
     """Return notes on neighbours in a pipeline without NVLink; none where links are not known."""
-    link_of = {link.gpus: link for link in links}
-    notes = []
-    for one, other in pairwise(device_ids):
-        link = link_of.get(_pair(one, other))
-        if link is not None and not link.nvlinks:
-            notes.append(f"GPU {one} and GPU {other} are not linked by NVLink: activations go over PCIe")
-    return tuple(notes)
+    without = {link.gpus for link in links if not link.nvlinks}
+    return tuple(
+        f"GPU {one} and GPU {other} are not linked by NVLink: activations go over PCIe"
+        for one, other in pairwise(device_ids)
+        if _pair(one, other) in without
+    )
 
 
 def _link_worth(link: GpuLink) -> int:
@@ -447,8 +432,7 @@ def _part_bytes(model: Any) -> dict[str, int]:
 
 
 CPU, DISK = "cpu", "disk"
-OFFLOAD_DEVICES = (CPU, DISK)
-"""Devices other than GPUs: parts there are copied to a GPU when they are used."""
+OFFLOAD_DEVICES = (CPU, DISK)  # devices other than GPUs: parts there are copied to a GPU when they are used
 
 _SIZE_TEXT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b\s*", re.IGNORECASE)
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
@@ -499,8 +483,7 @@ def parse_limits(max_memory: Mapping[int | str, int | str] | None, device_ids: S
     return limits
 
 
-USABLE_SHARE = 0.95
-"""Usable share of free memory: libraries need some, and the allocator fragments."""
+USABLE_SHARE = 0.95  # usable share of free memory: libraries need some, and the allocator fragments
 
 
 @dataclass(frozen=True)
@@ -555,16 +538,15 @@ class MemoryBudget:
         return free if most is None else min(free, most)
 
 
-def overfull_error(room: MemoryBudget, weights: Mapping[str, int]) -> AssayError | None:
-    """Return an error for a device that gets more weights than fit, by a map; null where none does."""
+def _check_room(room: MemoryBudget, weights: Mapping[str, int]) -> None:
+    """Refuse a map by which a device gets more weights than fit."""
     for device, size in weights.items():
         if size > room.weights_capacity(device, loaded=False):
             error = BadInput if size > room.limits.get(device, size) else MachineCannot
-            return error(
+            raise error(
                 f"By device_map {describe_device(device)} holds {format_bytes(size)} of the weights of "
                 f"{room.sizes.model}, and {_free_memory_text(room, device)}."
             )
-    return None
 
 
 def fit_error(room: MemoryBudget) -> MachineCannot:

@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from assay.workloads.generation.loading import LoadedModel
     from assay.workloads.generation.params import Generation
 
-RANDOM = "random"
-"""Not a file: seeded token ids."""
+RANDOM = "random"  # not a file: seeded token ids
 
 
 def read_prompts(name: str, column: str = "text", most: int = 0) -> tuple[str, ...]:
@@ -141,7 +140,7 @@ def _read_column(part: str, read: Callable[[Any], Any], path: Path, column: str)
         reader = import_module(f"pyarrow.{part}")
     except ImportError as error:
         raise MachineCannot(
-            f"{path} needs pyarrow, which is not installed; prompts can be a .txt, .jsonl or .csv file too."
+            f"{path} needs pyarrow, which is not installed; use a .txt, .jsonl or .csv file."
         ) from error
     try:
         table = read(reader)
@@ -206,8 +205,7 @@ def apply_chat_template(
     return [list(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in prompts], notes
 
 
-BATCH_POOL = 4
-"""Number of random batches, used in turn."""
+BATCH_POOL = 4  # number of random batches, used in turn
 
 
 @dataclass(frozen=True)

@@ -118,11 +118,8 @@ def _expert_share(config: Any) -> float:
     return min(1.0, chosen / count) if count and chosen else 1.0
 
 
-COPY_BYTES = {"cuda": 2 * 2**30, "cpu": 32 * 2**20}
-"""Size of the source buffer; the copy has the same size."""
-
-MATMUL_SIDE = {"cuda": 8192, "cpu": 384}
-"""Side of the square matrices."""
+COPY_BYTES = {"cuda": 2 * 2**30, "cpu": 32 * 2**20}  # size of the source buffer; the copy has the same size
+MATMUL_SIDE = {"cuda": 8192, "cpu": 384}  # side of the square matrices
 
 TRIES = {"cuda": 8, "cpu": 3}
 MIN_COPY_BYTES = 64 * 2**20
@@ -187,8 +184,7 @@ def _best_s(call: Callable[[], object], where: str) -> float:
     return min(float(begin.elapsed_time(end)) for begin, end in pairs) / 1e3
 
 
-PROFILED_STEPS = 8
-"""Number of decoding steps in a profiled call."""
+PROFILED_STEPS = 8  # number of decoding steps in a profiled call
 
 
 def union_us(spans: Iterable[tuple[float, float]]) -> float:

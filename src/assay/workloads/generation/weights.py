@@ -20,13 +20,7 @@ from assay.core.format import format_bytes, format_list
 from assay.core.processes import temporary_variable
 from assay.core.results import Note
 from assay.workloads.base import one_line
-from assay.workloads.generation.models import (
-    ModelConfig,
-    import_transformers,
-    is_random,
-    load_error,
-    source_arguments,
-)
+from assay.workloads.generation.models import ModelConfig, import_transformers, is_random, load_error, source_arguments
 from assay.workloads.generation.placement import DISK, OFFLOAD_DEVICES, USABLE_SHARE, device_of
 from assay.workloads.torch_device import Tensor, import_torch, join_ranks, leave_ranks
 
@@ -38,8 +32,7 @@ if TYPE_CHECKING:
     from assay.workloads.generation.placement import ModelSizes, PlacementPlan
     from assay.workloads.torch_device import Ranks
 
-DEFAULT_STD = 0.02
-"""Standard deviation of weights where the configuration has none."""
+DEFAULT_STD = 0.02  # standard deviation of weights where the configuration has none
 
 
 def make_empty_model(config: ModelConfig, dtype: Any, attention: str = "", *, trust_remote_code: bool = False) -> Any:

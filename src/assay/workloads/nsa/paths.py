@@ -45,7 +45,11 @@ LAYOUTS = ("columns", "groups")
 def flash_call(branch: Branch, inputs: BranchInputs, *, kernel: str, layout: str) -> Callable[[], Tensor]:
     """Return the call after one test; raise if this GPU or this PyTorch does not support it."""
     torch, device = import_torch(), inputs.q.device
-    check_capability(torch.cuda.get_device_name(device), torch.cuda.get_device_capability(device))
+    capability = torch.cuda.get_device_capability(device)
+    if tuple(capability) < FLASH_CAPABILITY:
+        gpu = torch.cuda.get_device_name(device)
+        least, actual = (".".join(map(str, version)) for version in (FLASH_CAPABILITY, capability))
+        raise MachineCannot(f"Flash kernels need a GPU of compute capability {least} or later; {gpu} has {actual}.")
     if isinstance(branch, SlidingBranch):
         call = flash_sliding(branch, inputs, load_flash_kernel(kernel))
     elif layout == "columns":
@@ -120,11 +124,8 @@ def flash_by_groups(branch: CompressedBranch, inputs: BranchInputs, attend: Call
     return call
 
 
-LARGEST_MASK = 2**31 - 1
-"""Elements of one mask, which kernels count in 32 bits; longer sequences split their queries."""
-
-_MASK_ELEMENTS_AT_ONCE = 2**26
-"""Elements of a mask built at a time, with a few times as many bytes of temporary memory."""
+LARGEST_MASK = 2**31 - 1  # elements of one mask, which kernels count in 32 bits; longer sequences split their queries
+_MASK_ELEMENTS_AT_ONCE = 2**26  # elements of a mask built at a time, with a few times as many bytes of temporary memory
 
 
 @dataclass(frozen=True)
@@ -175,8 +176,7 @@ def _build_mask(branch: Branch, part: slice, where: str) -> Tensor:
 MIN_QUERIES, MAX_QUERIES = 64, 512
 """Queries of a chunk: as many as the window is long where that is between these, so that half of its work is of use."""
 
-COMPRESSED_QUERIES = 128
-"""Queries per chunk of the compressed branch, which attends to all tokens up to its end."""
+COMPRESSED_QUERIES = 128  # queries per chunk of the compressed branch, which attends to all tokens up to its end
 
 
 @dataclass(frozen=True)
@@ -223,8 +223,7 @@ FLASH_DTYPES = ("float16", "bfloat16")
 LARGEST_HEAD, HEAD_STEP = 256, 8
 
 _FLASH_MARK = "flash_fwd"
-_PYTORCH_MARK = "pytorch_flash"
-"""Parts of the names of flash kernels, and of those from PyTorch."""
+_PYTORCH_MARK = "pytorch_flash"  # parts of the names of flash kernels, and of those from PyTorch
 
 _MISSING_MESSAGES = ("USE_FLASH_ATTENTION", "FlashAttention", "Could not run", "no kernel image")
 """PyTorch's messages for the lack of flash kernels."""
@@ -236,13 +235,6 @@ def check_head_dim(head_dim: int) -> None:
         raise BadInput(
             f"Flash kernels take heads of a multiple of {HEAD_STEP} up to {LARGEST_HEAD} elements, not of {head_dim}."
         )
-
-
-def check_capability(gpu: str, capability: tuple[int, int]) -> None:
-    """Refuse a GPU that is too old for flash kernels."""
-    if tuple(capability) < FLASH_CAPABILITY:
-        least, actual = (".".join(map(str, version)) for version in (FLASH_CAPABILITY, capability))
-        raise MachineCannot(f"Flash kernels need a GPU of compute capability {least} or later; {gpu} has {actual}.")
 
 
 def load_flash_kernel(kernel: str) -> FlashAttend:

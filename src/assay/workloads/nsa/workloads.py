@@ -71,17 +71,20 @@ class BranchWorkload(UntunedWorkload, ABC):
         where = open_device(device)
         self.check_params(params, where.partition(":")[0])
         branch = read_branch(params)
-        branch_inputs = make_inputs(branch, params["distribution"], where=where, seed=seed)
-        call, backend = self._make_call(branch, branch_inputs, params)
+        inputs = make_inputs(branch, params["distribution"], where=where, seed=seed)
+        call, backend = self._make_call(branch, inputs, params)
+        scores, rows = branch.all_heads * branch.keys, partial(exact_output, branch, inputs)
         work = TensorWork(
             call=call,
-            reference=branch_reference(branch, branch_inputs),
+            reference=TensorReference(
+                branch.sequence, rows, 4.0 * scores * branch.head_dim, scores, by_rows=queries_first
+            ),
             tolerance=tolerance_of(branch.dtype),
             flop=branch.flop,
             bytes_moved=branch.bytes_moved,
             backend=backend,
         )
-        check_parity = partial(measure_parity, branch, branch_inputs, call, seed=seed)
+        check_parity = partial(measure_parity, branch, inputs, call, seed=seed)
         return replace(work.prepare(where=where, seed=seed), parity=check_parity)
 
     @abstractmethod
@@ -162,20 +165,9 @@ def exact_output(branch: Branch, inputs: BranchInputs, which: RowSelection) -> T
     return out.permute(3, 0, 1, 2, 4)
 
 
-def branch_reference(branch: Branch, inputs: BranchInputs) -> TensorReference:
-    """Return the expected output; its rows are the queries, each over all heads."""
-    scores, rows = branch.all_heads * branch.keys, partial(exact_output, branch, inputs)
-    return TensorReference(branch.sequence, rows, 4.0 * scores * branch.head_dim, scores, by_rows=queries_first)
-
-
-ALL_UP_TO = 2**14
-"""Queries."""
-
-SCORES_AT_ONCE = 2**23
-"""64 MiB of float64, a few of which are held."""
-
-LARGEST_BLOCK = 512
-"""Queries."""
+ALL_UP_TO = 2**14  # queries
+SCORES_AT_ONCE = 2**23  # 64 MiB of float64, a few of which are held
+LARGEST_BLOCK = 512  # queries
 
 
 @dataclass

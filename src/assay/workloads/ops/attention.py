@@ -29,13 +29,7 @@ from assay.workloads.kernel_support import (
     tile_side,
 )
 from assay.workloads.numpy_support import NumpyCall, NumpyOperator, reference_attention
-from assay.workloads.parameters import (
-    ITEM_BYTES,
-    AttentionProblem,
-    block_sizes,
-    check_choice,
-    read_size,
-)
+from assay.workloads.parameters import ITEM_BYTES, AttentionProblem, block_sizes, check_choice, read_size
 from assay.workloads.torch_device import import_torch
 from assay.workloads.torch_support import (
     TensorOperator,
@@ -78,13 +72,9 @@ def queries_first(out: Tensor) -> Tensor:
 
 def attention_backend(kernels: tuple[str, ...]) -> str | None:
     """Return the backend of kernels, or of a CPU's operators; null where none were recorded."""
-    if not kernels:
-        return None
-    names = [kernel.lower() for kernel in kernels]
-    for backend, marks in _KERNEL_MARKS:
-        if any(mark in name for name in names for mark in marks):
-            return backend
-    return "math"
+    names = " ".join(kernels).lower()
+    fused = (backend for backend, marks in _KERNEL_MARKS if any(mark in names for mark in marks))
+    return next(fused, "math") if kernels else None
 
 
 def check_backend_used(requested: str, kernels: tuple[str, ...]) -> str | None:
@@ -121,13 +111,16 @@ def restrict_backend(call: Callable[[], Tensor], backend: str) -> Callable[[], T
 
 
 def try_backend(call: Callable[[], Tensor], backend: str) -> None:
-    """Make one call; raise if PyTorch has no such backend for this problem and device."""
+    """Make one call; raise if PyTorch has no such backend for this problem and device.
+
+    PyTorch reports a missing backend, and the reasons, in words only.
+    """
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
             call()
         except RuntimeError as error:
-            if not any(words in str(error) for words in _NO_KERNEL):
+            if not any(text in str(error) for text in _NO_KERNEL):
                 raise
             why = find_warning_reason([str(warning.message) for warning in caught], backend)
             raise MachineCannot(f"PyTorch has no {backend} attention for this problem here{why}.") from error
@@ -335,8 +328,7 @@ MOST_SUMS_PER_THREAD = {"tensor cores": 160, "threads": 28}
 """Float32 scores and outputs that a thread keeps in registers, by the unit that multiplies; a thread has 255."""
 
 WARPS_STAGES = ((8, 3), (4, 3), (8, 2), (4, 2), (4, 4))
-MOST_DIM = 256
-"""Largest head dimension for which a tile fits."""
+MOST_DIM = 256  # largest head dimension for which a tile fits
 
 
 @dataclass(frozen=True)

@@ -251,33 +251,25 @@ GEMM_TORCH: Workload = GemmTorch()
 GEMM_TRITON: Workload = GemmTriton()
 GEMM_HELION: Workload = GemmHelion()
 
-FILL = "fill"
-"""Value of ``n`` for a size that fills the device, resolved on the device."""
-
-LARGEST_SIDE = 2**31 - 1
-"""cuBLAS uses 32-bit row and column counts, and 64-bit element counts."""
-
-TILE_ROWS, TILE_COLS = 128, 256
-"""Output tile of one multiprocessor in cuBLAS's large kernels."""
+FILL = "fill"  # value of ``n`` for a size that fills the device, resolved on the device
+LARGEST_SIDE = 2**31 - 1  # cuBLAS uses 32-bit row and column counts, and 64-bit element counts
+TILE_ROWS, TILE_COLS = 128, 256  # output tile of one multiprocessor in cuBLAS's large kernels
 
 TARGET_SIDES: Mapping[str, int] = {"float16": 16384, "float32": 16384, "float64": 8192}
 """Approximate size that fills a GPU: a few to some hundred milliseconds on current GPUs."""
 
-TARGET_SIDE_SLOW_FLOAT64 = 4096
-"""The same for float64 on GPUs with a float64 unit per 32 or 64 others."""
+TARGET_SIDE_SLOW_FLOAT64 = 4096  # the same for float64 on GPUs with a float64 unit per 32 or 64 others
 
 FAST_FLOAT64_CAPABILITIES = frozenset({(6, 0), (7, 0), (8, 0), (9, 0), (10, 0)})
 """Compute capabilities of GPUs with float64 at half or all of the float32 rate."""
 
 CPU_SIDE = 512
-MEMORY_SHARE = 0.5
-"""Largest share of the device's memory for ``fill``."""
+MEMORY_SHARE = 0.5  # largest share of the device's memory for ``fill``
 
 CHECKED_AT_ONCE = 2**24
 """Elements of the second factor that are held in float64 at a time while a result is checked: 128 MiB."""
 
-EXTRA_BYTES = 2**29
-"""Memory beside the matrices: the library's workspace, and temporary data of the draw."""
+EXTRA_BYTES = 2**29  # memory beside the matrices: the library's workspace, and temporary data of the draw
 
 
 def read_side(value: Scalar) -> int | None:

@@ -65,8 +65,7 @@ def _period_s(params: Params) -> float:
     return float(period_s)
 
 
-ALL_THREADS = "all"
-"""As many threads as CPUs that the process may run on."""
+ALL_THREADS = "all"  # as many threads as CPUs that the process may run on
 
 
 def count_threads(value: Scalar) -> int:
@@ -128,8 +127,7 @@ TRIAD_SCALAR = 3.0
 TRIAD_STREAMS = 5
 """Arrays read and written by one call: numpy computes a = 3·c, then a = a + b, and no cache holds a in between."""
 
-CACHE_MULTIPLE = 2
-"""Smallest size of each array, as a multiple of all last-level caches."""
+CACHE_MULTIPLE = 2  # smallest size of each array, as a multiple of all last-level caches
 
 SMALLEST_MIB = 64
 _CPU_FOLDER = Path("/sys/devices/system/cpu")

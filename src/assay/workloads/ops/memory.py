@@ -147,10 +147,7 @@ class PcieCopyTorch(UntunedWorkload):
             return Check(error=share, tolerance=0.0, measure="share of bytes that differ")
 
         return PreparedWorkload(
-            call=call,
-            check=check,
-            bytes_moved=float(amount * len(copies)),
-            synchronize=synchronizer(where),
+            call=call, check=check, bytes_moved=float(amount * len(copies)), synchronize=synchronizer(where)
         )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Self, TypeVar
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from assay.workloads.numpy_support import NumpyCall, NumpyOperator, reference_so
 from assay.workloads.parameters import (
     LayerNormProblem,
     RmsNormProblem,
+    RowsProblem,
     SoftmaxProblem,
     block_sizes,
     check_choice,
@@ -150,18 +151,29 @@ class SoftmaxNumpy(NumpyOperator[SoftmaxProblem]):
         return NumpyCall(lambda: softmax_tiled(x, out, scratch, tiling), out, lambda: reference_softmax(x))
 
 
-class Softmax(TensorOperator[SoftmaxProblem]):
+_Rows = TypeVar("_Rows", bound=RowsProblem)
+
+
+class RowsOperator(TensorOperator[_Rows]):
+    """What every implementation of an operator on rows computes."""
+
+    reference_rows: Callable[..., Tensor]
+    constants: tuple[float, ...] = ()
+
+    def reference(self, problem: _Rows, *inputs: Tensor) -> TensorReference:
+        """Return the operator on each row."""
+        compute_rows = partial(self.reference_rows, *inputs, *self.constants)
+        return TensorReference(problem.rows, compute_rows, problem.flop_per_element * problem.cols, problem.cols)
+
+
+class Softmax(RowsOperator[SoftmaxProblem]):
     """What every implementation on tensors computes."""
 
     name = "softmax"
     problem_type = SoftmaxProblem
+    reference_rows = staticmethod(reference_softmax_rows)
     cpu_params: ClassVar[Params] = {"rows": 64, "cols": 64, "dtype": "float32"}
     gpu_params: ClassVar[Params] = {"rows": 4096, "cols": 4096, "dtype": "float32"}
-
-    def reference(self, problem: SoftmaxProblem, *inputs: Tensor) -> TensorReference:
-        """Return the softmax of each row."""
-        rows = partial(reference_softmax_rows, *inputs)
-        return TensorReference(problem.rows, rows, 5.0 * problem.cols, problem.cols)
 
 
 class SoftmaxTorch(Softmax, TorchOperator[SoftmaxProblem]):
@@ -189,39 +201,37 @@ class SoftmaxHelion(Softmax, HelionOperator[SoftmaxProblem]):
     summary = "Softmax of each row of a matrix by a Helion kernel, to be tuned by Helion"
 
 
-SOFTMAX_NUMPY: Workload = SoftmaxNumpy()
-SOFTMAX_TORCH: Workload = SoftmaxTorch()
-SOFTMAX_TRITON: Workload = SoftmaxTriton()
-SOFTMAX_HELION: Workload = SoftmaxHelion()
+class Norm(RowsOperator[_Rows]):
+    """A norm of each row, with weights and perhaps biases."""
 
-GPU_PARAMS: Params = {"rows": 8192, "cols": 4096, "dtype": "bfloat16"}
-CPU_PARAMS: Params = {"rows": 1024, "cols": 1024, "dtype": "float32"}
+    constants: tuple[float, ...] = (EPS,)
+    cpu_params: ClassVar[Params] = {"rows": 1024, "cols": 1024, "dtype": "float32"}
+    gpu_params: ClassVar[Params] = {"rows": 8192, "cols": 4096, "dtype": "bfloat16"}
 
 
-class RmsNorm(TensorOperator[RmsNormProblem]):
+class NormTorch(Norm[_Rows], TorchOperator[_Rows]):
+    """A norm by PyTorch's function of the operator's name, which allocates its output."""
+
+    name: str
+
+    def make_call(self, params: Params, *inputs: Tensor) -> tuple[Callable[[], Tensor], Tensor | None]:
+        """Return PyTorch's function on the input, the weights and the biases."""
+        x, *weights = inputs
+        return partial(getattr(import_torch().nn.functional, self.name), x, x.shape[1:], *weights, EPS), None
+
+
+class RmsNorm(Norm[RmsNormProblem]):
     """What every implementation computes."""
 
     name = "rms_norm"
     problem_type = RmsNormProblem
-    gpu_params = GPU_PARAMS
-    cpu_params = CPU_PARAMS
-
-    def reference(self, problem: RmsNormProblem, *inputs: Tensor) -> TensorReference:
-        """Return the norm of each row."""
-        x, weight = inputs
-        rows = partial(reference_rms_norm_rows, x, weight, EPS)
-        return TensorReference(problem.rows, rows, 4.0 * problem.cols, problem.cols)
+    reference_rows = staticmethod(reference_rms_norm_rows)
 
 
-class RmsNormTorch(RmsNorm, TorchOperator[RmsNormProblem]):
+class RmsNormTorch(RmsNorm, NormTorch[RmsNormProblem]):
     """``rms_norm@torch``."""
 
     summary = "Root-mean-square norm of each row of a matrix by torch.nn.functional.rms_norm"
-
-    def make_call(self, params: Params, *inputs: Tensor) -> tuple[Callable[[], Tensor], Tensor | None]:
-        """Return PyTorch's function on the input and the weights."""
-        x, weight = inputs
-        return partial(import_torch().nn.functional.rms_norm, x, x.shape[1:], weight, EPS), None
 
 
 class RmsNormTriton(RmsNorm, TritonRowOperator[RmsNormProblem]):
@@ -229,30 +239,21 @@ class RmsNormTriton(RmsNorm, TritonRowOperator[RmsNormProblem]):
 
     summary = "Root-mean-square norm of each row of a matrix by a Triton kernel"
     cpu_params: ClassVar[Params] = {"rows": 64, "cols": 64, "dtype": "float32"}
-    constants = (EPS,)
 
 
-class LayerNormTorch(TorchOperator[LayerNormProblem]):
+class LayerNormTorch(NormTorch[LayerNormProblem]):
     """``layer_norm@torch``."""
 
     name = "layer_norm"
-    summary = "Layer norm of each row of a matrix by torch.nn.functional.layer_norm"
     problem_type = LayerNormProblem
-    gpu_params = GPU_PARAMS
-    cpu_params = CPU_PARAMS
-
-    def reference(self, problem: LayerNormProblem, *inputs: Tensor) -> TensorReference:
-        """Return the norm of each row."""
-        x, weight, bias = inputs
-        rows = partial(reference_layer_norm_rows, x, weight, bias, EPS)
-        return TensorReference(problem.rows, rows, 7.0 * problem.cols, problem.cols)
-
-    def make_call(self, params: Params, *inputs: Tensor) -> tuple[Callable[[], Tensor], Tensor | None]:
-        """Return PyTorch's function on the input, the weights and the biases."""
-        x, weight, bias = inputs
-        return partial(import_torch().nn.functional.layer_norm, x, x.shape[1:], weight, bias, EPS), None
+    reference_rows = staticmethod(reference_layer_norm_rows)
+    summary = "Layer norm of each row of a matrix by torch.nn.functional.layer_norm"
 
 
+SOFTMAX_NUMPY: Workload = SoftmaxNumpy()
+SOFTMAX_TORCH: Workload = SoftmaxTorch()
+SOFTMAX_TRITON: Workload = SoftmaxTriton()
+SOFTMAX_HELION: Workload = SoftmaxHelion()
 RMS_NORM_TORCH: Workload = RmsNormTorch()
 RMS_NORM_TRITON: Workload = RmsNormTriton()
 LAYER_NORM_TORCH: Workload = LayerNormTorch()

@@ -224,8 +224,7 @@ def _update_error(trainer: Trainer) -> float:
     return relative_error((w.detach().double() - b, (e - b).detach()) for w, e, b in updated)
 
 
-TrainingBatch: TypeAlias = tuple[Tensor, Tensor]
-"""The inputs and targets of a model."""
+TrainingBatch: TypeAlias = tuple[Tensor, Tensor]  # the inputs and targets of a model
 
 
 def prepare_step(
@@ -266,15 +265,13 @@ def prepare_step(
 STEM_WIDTH = 64
 STAGE_BLOCKS = (3, 4, 6, 3)
 STAGE_WIDTHS = (64, 128, 256, 512)
-EXPANSION = 4
-"""Ratio of a bottleneck's output channels to its width."""
+EXPANSION = 4  # ratio of a bottleneck's output channels to its width
 
 CLASSES = 1000
 RESNET50_WEIGHTS = 25_557_032
 """The published number of weights, which every definition of ResNet-50 with a thousand classes has."""
 
-SMALLEST_IMAGE = 32
-"""Smallest image side in pixels; the last stage of ResNet-50 has a thirty-second of it."""
+SMALLEST_IMAGE = 32  # smallest image side in pixels; the last stage of ResNet-50 has a thirty-second of it
 
 
 def resnet_flop(

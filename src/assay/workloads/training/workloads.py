@@ -110,8 +110,7 @@ class TransformerStepTorch(TorchWorkload):
         )
 
 
-IMAGE_BATCHES = 4
-"""Number of batches of a folder, used in turn."""
+IMAGE_BATCHES = 4  # number of batches of a folder, used in turn
 
 IMAGE_SUFFIXES = frozenset({".bmp", ".jpeg", ".jpg", ".png", ".ppm", ".webp"})
 PIXEL_MEAN = (123.675, 116.28, 103.53)

@@ -54,8 +54,7 @@ if TYPE_CHECKING:
     from assay.workloads.generation.server.streams import StampedBytes, StampedConnection, TokenScale
 
 MAX_ERROR_BYTES = 64 << 10
-REST_TIMEOUT_S = 1.0
-"""Timeout for the last bytes of HTTP after an answer's end; after that a new connection is cheaper."""
+REST_TIMEOUT_S = 1.0  # timeout for the last bytes of HTTP after an answer's end; after that a new connection is cheaper
 
 
 class RequestStream:
@@ -212,8 +211,7 @@ class _OpenRequest:
 FAILED_SHARE = 0.05
 FAILED_IN_A_ROW = 3
 CLOSE_TIMEOUT_S = 20.0
-POLL_S = 0.02
-"""Polling interval while stalled streams are awaited."""
+POLL_S = 0.02  # polling interval while stalled streams are awaited
 STALL_CHECK_S = 1.0
 
 

@@ -112,9 +112,7 @@ def _check_settings(settings: dict[str, Any], output_tokens: int) -> None:
             raise BadInput(f"generate_kwargs.{name} is not for you to set: it is {where}.")
     for name in _LENGTHS:
         if settings.get(name, output_tokens) != output_tokens:
-            raise BadInput(
-                f"generate_kwargs.{name} is {settings[name]}, but scenario.output_tokens says {output_tokens}."
-            )
+            raise BadInput(f"generate_kwargs.{name} is {settings[name]}, but scenario.output_tokens {output_tokens}.")
     if settings.get("stream", True) is not True or "stream_options" in settings:
         raise BadInput("generate_kwargs: answers are streamed, as the first token's time is not known otherwise.")
     for name in _SINGLE_FIELDS:
@@ -156,13 +154,9 @@ _COMMON = (
     "face others level office door health person art war history party result change morning reason research girl guy "
     "moment air teacher force education"
 )
-WORDS = tuple(_COMMON.split())
-"""Short and common words: one token each for most models."""
-
-PREFIX_WORDS = 8
-"""Words in the random prefix that makes each prompt unique: about 50 bits."""
-PROMPT_POOL = 64
-"""Texts that are generated beforehand, so that building a request takes no time under load."""
+WORDS = tuple(_COMMON.split())  # short and common words: one token each for most models
+PREFIX_WORDS = 8  # words in the random prefix that makes each prompt unique: about 50 bits
+PROMPT_POOL = 64  # texts that are generated beforehand, so that building a request takes no time under load
 
 
 @dataclass(frozen=True)

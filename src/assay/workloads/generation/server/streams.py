@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from assay.workloads.base import StageExtras
     from assay.workloads.generation.server.protocol import ServerEndpoint
 
-StampedBytes = tuple[int, bytes]
-"""When bytes came, in nanoseconds of the performance counter, and the bytes."""
+StampedBytes = tuple[int, bytes]  # when bytes came, in nanoseconds of the performance counter, and the bytes
 
 
 class ConnectionFault(Exception):
@@ -466,10 +465,8 @@ class StreamedAnswer:
             self._counted_input = tokens
 
 
-MIN_SILENCE_S = 0.25
-"""Shorter silences are never stalls."""
-STALL_FACTOR = 3.0
-"""A stream stalls when it is silent for this multiple of its usual maximum."""
+MIN_SILENCE_S = 0.25  # shorter silences are never stalls
+STALL_FACTOR = 3.0  # a stream stalls when it is silent for this multiple of its usual maximum
 STALL_FACTOR_ALL = 1.5
 """All streams stall together when each is silent for this multiple: that does not happen by chance."""
 USUAL_QUANTILE = 0.95
