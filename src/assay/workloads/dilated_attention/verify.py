@@ -288,9 +288,6 @@ def blockwise_attention(
     return torch.cat(outputs, 1), torch.cat(dq, 1), dk, dv
 
 
-MAX_POSITIONS = 1024  # over more keys the error of plain attention is much the same
-
-
 class RelativeErrors:
     """The relative errors of an output and of gradients, each summed up part by part."""
 
@@ -308,24 +305,25 @@ class RelativeErrors:
         return [squares.error for squares in self._squares]
 
 
+MAX_POSITIONS = 1024  # over more keys the error of plain attention is much the same
+
+
 def plain_attention_errors(tensors: Sequence[Tensor], *, causal: bool) -> list[float]:
     """Return the errors of plain attention, and of its gradients where one of the output is given.
 
-    Tensors are (batch, sequence, heads, dim), as many positions of which as ``MOST_POSITIONS`` are used.
+    Tensors are (batch, sequence, heads, dim), of which at most ``MAX_POSITIONS`` positions are used.
     """
-    errors = RelativeErrors()
-    few = [x[:, :MAX_POSITIONS] for x in tensors]
-    errors.add(_plain_attention(few, causal=causal), _plain_attention([x.double() for x in few], causal=causal))
+
+    def attend(*tensors: Tensor) -> tuple[Tensor, ...]:
+        torch = import_torch()
+        q, k, v, *gradient = (x.detach().transpose(1, 2) for x in tensors)
+        inputs = [x.requires_grad_(bool(gradient)) for x in (q, k, v)]
+        shared = q.shape[1] != k.shape[1]
+        with torch.enable_grad():
+            out = torch.nn.functional.scaled_dot_product_attention(*inputs, is_causal=causal, enable_gqa=shared)
+            gradients = torch.autograd.grad(out, inputs, gradient[0]) if gradient else ()
+        return (out.detach(), *gradients)
+
+    errors, few = RelativeErrors(), [x[:, :MAX_POSITIONS] for x in tensors]
+    errors.add(attend(*few), attend(*(x.double() for x in few)))
     return errors.relative()
-
-
-def _plain_attention(tensors: Sequence[Tensor], *, causal: bool) -> tuple[Tensor, ...]:
-    torch = import_torch()
-    q, k, v, *gradient = (x.detach().transpose(1, 2) for x in tensors)
-    inputs = [x.requires_grad_(bool(gradient)) for x in (q, k, v)]
-    with torch.enable_grad():
-        out = torch.nn.functional.scaled_dot_product_attention(
-            *inputs, is_causal=causal, enable_gqa=q.shape[1] != k.shape[1]
-        )
-        gradients = torch.autograd.grad(out, inputs, gradient[0]) if gradient else ()
-    return (out.detach(), *gradients)

@@ -198,10 +198,10 @@ class _RankWorkload:
 
     def _measured(self) -> Mapping[str, float]:
         """Make one call, and return its traffic and memory: bytes of this rank, and messages received."""
-        problem, costs, place, traffic = self._problem, self._problem.costs, self._position.index, Traffic()
-        expected = costs.received_bytes(place, problem.ring)
+        problem, costs, index, traffic = self._problem, self._problem.costs, self._position.index, Traffic()
+        expected = costs.received_bytes(index, problem.ring)
         if problem.backward:
-            expected += costs.backward_received_bytes(place, problem.ring)
+            expected += costs.backward_received_bytes(index, problem.ring)
         peaks = self._peaks(partial(self._call, traffic))
         moved = {
             "received_bytes": traffic.received,

@@ -48,8 +48,8 @@ def _compile_forward(forward: Callable[..., Any], backend: str) -> Callable[...,
 def model_layers(model: Any) -> list[Any]:
     """Return a model's layers, in order: its outermost ``_no_split_modules``."""
     names = set(getattr(model, "_no_split_modules", None) or ())
-    found = [module for module in model.modules() if type(module).__name__ in names]
-    return [layer for layer in found if not any(layer is not other and layer in other.modules() for other in found)]
+    whole = [module for module in model.modules() if type(module).__name__ in names]
+    return [layer for layer in whole if not any(layer is not other and layer in other.modules() for other in whole)]
 
 
 @contextmanager

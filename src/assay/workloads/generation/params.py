@@ -135,38 +135,30 @@ def unusual_settings(settings: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(name for name in settings if name not in {*NUMERIC_SETTINGS, *BOOLEAN_SETTINGS, *OTHER_SETTINGS})
 
 
-_LENGTH_REASON = "the length of an answer is scenario.output_tokens, and every answer has it exactly"
-_STREAMING_REASON = "tokens are made and timed one by one"
-_CACHE_REASON = "the cache is the decode mode's: it grows in eager, and is fixed in graphs"
-_INPUT_REASON = "prompts come from scenario.prompts"
 RESERVED_SETTINGS: Mapping[str, str] = {
-    "max_new_tokens": _LENGTH_REASON,
-    "min_new_tokens": _LENGTH_REASON,
-    "max_length": _LENGTH_REASON,
-    "min_length": _LENGTH_REASON,
-    "max_time": _LENGTH_REASON,
-    "stop_strings": _LENGTH_REASON,
-    "stopping_criteria": _LENGTH_REASON,
+    **dict.fromkeys(
+        (
+            "max_new_tokens", "min_new_tokens", "max_length", "min_length", "max_time", "stop_strings",
+            "stopping_criteria",
+        ),
+        "the length of an answer is scenario.output_tokens, and every answer has it exactly",
+    ),
+    **dict.fromkeys(
+        (
+            "assistant_model", "prompt_lookup_num_tokens", "assistant_early_exit", "use_mtp", "speculation_type",
+            "is_assistant", "continuous_batching_config",
+        ),
+        "tokens are made and timed one by one",
+    ),
+    **dict.fromkeys(
+        ("past_key_values", "cache_implementation", "cache_config", "max_cache_len"),
+        "the cache is the decode mode's: it grows in eager, and is fixed in graphs",
+    ),
+    **dict.fromkeys(("input_ids", "inputs", "inputs_embeds", "attention_mask"), "prompts come from scenario.prompts"),
     "streamer": "assay's own says when each token arrives",
-    "past_key_values": _CACHE_REASON,
-    "cache_implementation": _CACHE_REASON,
-    "cache_config": _CACHE_REASON,
-    "max_cache_len": _CACHE_REASON,
-    "input_ids": _INPUT_REASON,
-    "inputs": _INPUT_REASON,
-    "inputs_embeds": _INPUT_REASON,
-    "attention_mask": _INPUT_REASON,
-    "assistant_model": _STREAMING_REASON,
-    "prompt_lookup_num_tokens": _STREAMING_REASON,
-    "assistant_early_exit": _STREAMING_REASON,
-    "use_mtp": _STREAMING_REASON,
-    "speculation_type": _STREAMING_REASON,
-    "is_assistant": _STREAMING_REASON,
-    "continuous_batching_config": _STREAMING_REASON,
     "return_dict_in_generate": "what is returned is not kept",
     "seed": "the seed is scenario.seed",
-}
-"""Settings that users must not set, and why."""
+}  # fmt: skip
 
 SINGLE_SEQUENCE_SETTINGS = {
     "num_beams": "tokens of a beam search have no time of arrival",
@@ -195,8 +187,8 @@ def parse_settings(text: str) -> dict[str, Any]:
 def check_supported_settings(settings: Mapping[str, Any]) -> None:
     """Refuse settings that the installed transformers does not know or accept."""
     config_class = import_transformers().GenerationConfig
-    known = (name for name in vars(config_class()) if not name.startswith("_") and name != "transformers_version")
-    check_known_settings(settings, frozenset(known))
+    names = (name for name in vars(config_class()) if not name.startswith("_") and name != "transformers_version")
+    check_known_settings(settings, frozenset(names))
     try:
         config_class(**settings)
     except (ValueError, TypeError, AttributeError) as error:

@@ -52,16 +52,6 @@ def make_empty_model(config: ModelConfig, dtype: Any, attention: str = "", *, tr
     return model.eval().requires_grad_(False)
 
 
-def fill_random(model: Any, seed: int, where: str, device_of_weight: Callable[[str], str]) -> None:
-    """Draw all weights of an empty model on the device ``where``, and move each, and each buffer, to its device."""
-    std = weight_std(model)
-    for name, weight in list(model.named_parameters()):
-        put_weight(model, name, draw_weight(name, weight, std, seed, where).to(device_of_weight(name)))
-    for name, buffer in list(model.named_buffers()):
-        put_weight(model, name, buffer.to(device_of_weight(name)))
-    model.tie_weights()
-
-
 def put_weight(model: Any, name: str, values: Tensor) -> None:
     """Set a weight or a buffer of a model."""
     owner, _, short = name.rpartition(".")
@@ -117,7 +107,12 @@ def _place_random(model: Any, plan: PlacementPlan, devices: VisibleDevices, seed
         planned = device_of(name, plan.devices) or plan.main_device
         return "cpu" if planned in OFFLOAD_DEVICES else devices.local_names[planned]
 
-    fill_random(model, seed, devices.local_names[plan.main_device], device_of_weight)
+    std, where = weight_std(model), devices.local_names[plan.main_device]
+    for name, weight in list(model.named_parameters()):
+        put_weight(model, name, draw_weight(name, weight, std, seed, where).to(device_of_weight(name)))
+    for name, buffer in list(model.named_buffers()):
+        put_weight(model, name, buffer.to(device_of_weight(name)))
+    model.tie_weights()
     if not plan.is_split and not plan.offloaded:
         return model
     device_map = {part: devices.accelerate_key(where) for part, where in plan.devices.items()}
@@ -177,10 +172,16 @@ def load_share(generation: Generation, empty: Any, where: str, seed: int) -> tup
 
     Afterwards, `leave_ranks` must be called to leave them.
     """
+    from torch.distributed.device_mesh import DeviceMesh
+
     ranks = join_ranks(where)
     try:
-        check_divisible(empty, ranks.size)
-        mesh = _device_mesh(ranks, where)
+        _check_divisible(empty, ranks.size)
+        kind = where.partition(":")[0]
+        if ranks.group is not None:  # NCCL, where each rank has its own GPU; gloo otherwise
+            mesh = DeviceMesh.from_group(ranks.group, kind, mesh_dim_names=("tp",))
+        else:
+            mesh = DeviceMesh(kind, list(range(ranks.size)), mesh_dim_names=("tp",))
         if is_random(generation.model):
             model = _random_share(empty, mesh, ranks.size, where, seed)
         else:
@@ -192,7 +193,7 @@ def load_share(generation: Generation, empty: Any, where: str, seed: int) -> tup
     return model, ranks, Note(code="tensor_parallel", message=message, params={"ranks": ranks.size})
 
 
-def check_divisible(empty: Any, size: int) -> None:
+def _check_divisible(empty: Any, size: int) -> None:
     """Refuse a model without a plan, or whose heads cannot be divided by the number of ranks."""
     config = empty.config.get_text_config()
     if not getattr(empty, "tp_plan", None):
@@ -216,16 +217,6 @@ def _takes_mesh_manager() -> bool:
     from transformers import PreTrainedModel
 
     return "mesh_manager" in inspect.signature(PreTrainedModel.maybe_distribute_model).parameters
-
-
-def _device_mesh(ranks: Ranks, where: str) -> Any:
-    """Return the ranks as PyTorch's device mesh: over NCCL where each has its own GPU, over gloo otherwise."""
-    from torch.distributed.device_mesh import DeviceMesh
-
-    kind = where.partition(":")[0]
-    if ranks.group is not None:
-        return DeviceMesh.from_group(ranks.group, kind, mesh_dim_names=("tp",))
-    return DeviceMesh(kind, list(range(ranks.size)), mesh_dim_names=("tp",))
 
 
 def _random_share(model: Any, mesh: Any, size: int, where: str, seed: int) -> Any:

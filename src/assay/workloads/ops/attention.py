@@ -24,6 +24,7 @@ from assay.workloads.kernel_support import (
     TritonLaunch,
     TritonOperator,
     is_triton_interpreted,
+    launch_options,
     multiply_unit,
     next_power_of_two,
     tile_side,
@@ -344,7 +345,7 @@ class TritonAttentionTiling:
     def of(cls, config: Params) -> Self:
         """Read the tiling from a complete configuration."""
         block_q, block_k = (tile_side(config, name) for name in ("block_q", "block_k"))
-        return cls(block_q, block_k, read_size(config, "num_warps"), read_size(config, "num_stages"))
+        return cls(block_q, block_k, **launch_options(config))
 
     def fits(self, dim: int, dtype: str, multiplied_by: str) -> bool:
         """Return whether it should fit the shared memory and registers of a large GPU."""

@@ -23,6 +23,7 @@ from assay.workloads.kernel_support import (
     TritonLaunch,
     TritonOperator,
     is_triton_interpreted,
+    launch_options,
     multiply_unit,
     next_power_of_two,
     tile_side,
@@ -193,7 +194,7 @@ class TritonGemmTiling:
     def of(cls, config: Params) -> Self:
         """Read the tiling from a complete configuration."""
         m, n, k = (tile_side(config, name) for name in ("block_m", "block_n", "block_k"))
-        return cls(m, n, k, read_size(config, "num_warps"), read_size(config, "num_stages"))
+        return cls(m, n, k, **launch_options(config))
 
     def fits(self, dtype: str, multiplied_by: str) -> bool:
         """Return whether it should fit the shared memory and registers of a large GPU."""
