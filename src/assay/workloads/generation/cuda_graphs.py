@@ -63,8 +63,9 @@ def fuse_layers(model: Any, cache_of_all: Any, backend: str = "inductor") -> Ite
         warnings.simplefilter("ignore")
         undo.enter_context(dynamo.patch(recompile_limit=MAX_VARIANTS))
         for layer, cached in zip(layers, cache_of_all.layers, strict=True):
+            program = _layer_program(layer, cache_of_all, Cache(layers=[cached]), backend)
             undo.callback(_restore_forward, layer, vars(layer).get("forward"))
-            layer.forward = _layer_program(layer, cache_of_all, Cache(layers=[cached]), backend)
+            layer.forward = program
             for part in layer.modules():
                 if isinstance(number := vars(part).get("layer_idx"), int):
                     part.layer_idx = 0
