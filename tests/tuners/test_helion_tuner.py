@@ -107,7 +107,7 @@ def test_without_helion_or_with_one_too_old_that_is_said(monkeypatch: pytest.Mon
     with pytest.raises(MachineCannot, match=r"Helion is not installed here; it comes with gpu-assay\[helion\]"):
         helion.tune(job())
     monkeypatch.setattr(kernel_support, "version", lambda name: "0.3.3")
-    with pytest.raises(MachineCannot, match=r"Helion 0\.3\.3 is too old; ours are made for 1\.0 and later"):
+    with pytest.raises(MachineCannot, match=r"Helion 0\.3\.3 is too old; 1\.0 or later is needed"):
         helion.tune(job())
 
 

@@ -1,8 +1,8 @@
 """Backends for a rank's local work: the requested one, or on a GPU the fastest that is correct.
 
 ``PartwiseBackend`` runs a fused PyTorch kernel per part and one Triton kernel to merge them; ``FusedBackend`` runs one
-Triton kernel for all branches. Both are exact forward and backward, as ``functional.forward`` without a backend is; they
-differ in how often they pass over memory. Candidates are checked against float64 and raced once per shape.
+Triton kernel for all branches. Both are exact forward and backward, as ``functional.forward`` without a backend is;
+they differ in how often they pass over memory. Candidates are checked against float64 and raced once per shape.
 """
 
 from __future__ import annotations

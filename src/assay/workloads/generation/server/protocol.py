@@ -112,7 +112,9 @@ def _check_settings(settings: dict[str, Any], output_tokens: int) -> None:
             raise BadInput(f"generate_kwargs.{name} is not for you to set: it is {where}.")
     for name in _LENGTHS:
         if settings.get(name, output_tokens) != output_tokens:
-            raise BadInput(f"generate_kwargs.{name} is {settings[name]}, but scenario.output_tokens {output_tokens}.")
+            raise BadInput(
+                f"generate_kwargs.{name} is {settings[name]}, but scenario.output_tokens is {output_tokens}."
+            )
     if settings.get("stream", True) is not True or "stream_options" in settings:
         raise BadInput("generate_kwargs: answers are streamed, as the first token's time is not known otherwise.")
     for name in _SINGLE_FIELDS:
