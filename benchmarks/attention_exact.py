@@ -15,8 +15,8 @@ def distances(dtype: str, *, causal: bool, sequence: int, device: str = "cuda") 
     import torch
 
     from assay.workloads.dilated_attention import dilated_attention
-    from assay.workloads.dilated_attention.reference import blockwise_attention, multiplicity
     from assay.workloads.dilated_attention.schedule import AttentionHeads, DilationSchedule
+    from assay.workloads.dilated_attention.verify import blockwise_attention, multiplicity
 
     torch.manual_seed(3)
     shape = (1, sequence, HEADS, DIM)

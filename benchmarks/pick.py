@@ -143,8 +143,8 @@ def by_triton(side: int, do_bench: Callable[..., Any] | None) -> dict[str, Any]:
     import torch
     import triton
 
+    from assay.workloads.kernel_support import load_kernel
     from assay.workloads.ops.gemm import GROUP_M
-    from assay.workloads.triton_support import load_kernel
 
     tiles = ("block_m", "block_n", "block_k")
     configs = [

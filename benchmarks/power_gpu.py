@@ -60,7 +60,7 @@ def run(folder: Path, parts: list[str]) -> int:
 
 def bare(path: Path) -> None:
     """Run the cuBLAS loop on the size that the workload chooses, and keep its lines."""
-    from assay.workloads.ops.square_gemm import filling_side, gpu_shape
+    from assay.workloads.ops.gemm import filling_side, gpu_shape
 
     path.parent.mkdir(parents=True, exist_ok=True)
     n = filling_side(gpu_shape("cuda:0"), "float32")

@@ -17,8 +17,8 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed here")
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> tuple[Any, list[Any]]:
     """Return what a small problem must give, and its tensors; rivals are told of the same problem."""
-    from assay.workloads.dilated_attention.reference import dense_attention
     from assay.workloads.dilated_attention.schedule import AttentionHeads, DilationSchedule
+    from assay.workloads.dilated_attention.verify import dense_attention
 
     for name, value in {"SEGMENTS": (16, 32, 64), "RATES": (1, 2, 4), "HEADS": 4, "DIM": 8}.items():
         monkeypatch.setattr(rivals, name, value)

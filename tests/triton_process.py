@@ -68,10 +68,10 @@ def silent(_name: str) -> Any:
 
 def check(request: dict[str, Any]) -> dict[str, Any]:
     """Check a workload; with ``silent`` its kernel does nothing."""
-    from assay.workloads import registry, triton_support
+    from assay.workloads import kernel_support, registry
 
     workload = registry.find_workload(request["name"], "triton")
-    with mock.patch.object(triton_support, "load_kernel", silent) if request.get("silent") else nullcontext():
+    with mock.patch.object(kernel_support, "load_kernel", silent) if request.get("silent") else nullcontext():
         ready = workload.prepare(request["params"], request["config"], device="cpu:0", seed=3)
     assert ready.check is not None
     found = ready.check()
@@ -90,9 +90,9 @@ def compile_kernel(request: dict[str, Any]) -> dict[str, Any]:
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    from assay.workloads import triton_support
+    from assay.workloads import kernel_support
 
-    kernel, constants = triton_support.load_kernel(request["name"]), request["constants"]
+    kernel, constants = kernel_support.load_kernel(request["name"]), request["constants"]
     signature = dict.fromkeys(constants, "constexpr") | dict.fromkeys(request["numbers"], "i32")
     signature |= dict.fromkeys(request["floats"], "fp32")
     pointer = POINTERS[request["dtype"]]

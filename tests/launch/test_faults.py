@@ -119,7 +119,7 @@ def test_no_lease_is_left_after_a_trial(measure: Measure, assay_home: Path) -> N
 
 
 def test_a_wrong_result_publishes_no_time(measure: Measure, workplace: Path) -> None:
-    from assay.workloads.ops.softmax import SOFTMAX_NUMPY
+    from assay.workloads.ops.rows import SOFTMAX_NUMPY
 
     params = SOFTMAX_NUMPY.defaults() | {"distribution": "no such thing"}
     outcome = measure(role("cpu:0", Subject(workload="softmax", impl="numpy", params=params)))

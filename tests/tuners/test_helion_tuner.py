@@ -17,8 +17,8 @@ from assay.core.values import Subject, Tuner
 from assay.tuners import helion
 from assay.tuners.base import TuningJob
 from assay.tuners.helion import NOT_FINISHED, parse_config, parse_search_log
-from assay.workloads import helion_support, registry
-from assay.workloads.helion_support import config_to_params, params_to_config
+from assay.workloads import kernel_support, registry
+from assay.workloads.kernel_support import config_to_params, params_to_config
 from tests.fakes.stub_helion import install_stub_helion
 
 LOG = Path(__file__).with_name("helion_search.csv").read_text()
@@ -103,11 +103,11 @@ def test_without_helion_or_with_one_too_old_that_is_said(monkeypatch: pytest.Mon
     def missing(name: str) -> str:
         raise PackageNotFoundError(name)
 
-    monkeypatch.setattr(helion_support, "version", missing)
+    monkeypatch.setattr(kernel_support, "version", missing)
     with pytest.raises(MachineCannot, match=r"Helion is not installed here; it comes with gpu-assay\[helion\]"):
         helion.tune(job())
-    monkeypatch.setattr(helion_support, "version", lambda name: "0.3.3")
-    with pytest.raises(MachineCannot, match=r"Helion 0\.3\.3 is too old; ours are made for 1\.0 and later"):
+    monkeypatch.setattr(kernel_support, "version", lambda name: "0.3.3")
+    with pytest.raises(MachineCannot, match=r"Helion 0\.3\.3 is too old; 1\.0 or later is needed"):
         helion.tune(job())
 
 
@@ -117,16 +117,16 @@ def test_a_helion_that_does_not_fit_the_pytorch_that_is_here_is_said(
     (tmp_path / "helion.py").write_text("from torch import no_such_name\n")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "helion", raising=False)
-    monkeypatch.setattr(helion_support, "version", lambda name: "9.1.0" if name == "helion" else "2.11.0")
+    monkeypatch.setattr(kernel_support, "version", lambda name: "9.1.0" if name == "helion" else "2.11.0")
     with pytest.raises(MachineCannot, match=r"cannot be imported here: .* \(Helion 9\.1\.0 with PyTorch 2\.11\.0; "):
-        helion_support.import_helion()
+        kernel_support.import_helion()
 
 
 SEARCH = """
 import json
 from assay.core.values import Subject
 from assay.tuners import base, helion
-from assay.workloads.helion_support import HelionProblem
+from assay.workloads.kernel_support import HelionProblem
 
 found = helion.search_configs(HelionProblem("softmax", (), {"static_shapes": True}), seed=7, budget_s=3.0)
 subject = Subject(workload="softmax", impl="helion")
@@ -171,7 +171,7 @@ def test_a_cpu_is_refused_and_so_is_an_effort_of_none(monkeypatch: pytest.Monkey
         helion.tune(job())
     monkeypatch.setenv("HELION_AUTOTUNE_EFFORT", "none")
     with pytest.raises(BadInput, match="HELION_AUTOTUNE_EFFORT is none"):
-        helion.search_configs(helion_support.HelionProblem("softmax", (), {}), seed=0, budget_s=1)
+        helion.search_configs(kernel_support.HelionProblem("softmax", (), {}), seed=0, budget_s=1)
 
 
 CHECK = """
@@ -189,7 +189,7 @@ for name, params in json.loads(sys.argv[1]):
 def test_its_kernels_are_right_under_its_interpreter() -> None:
     sizes = [("softmax", {"rows": 5, "cols": 33}), ("gemm", {"m": 37, "n": 51, "k": 29})]
     problems: list[tuple[str, dict[str, Any]]] = [
-        (name, {**each, "dtype": dtype}) for name, each in sizes for dtype in helion_support.HELION_DTYPES
+        (name, {**each, "dtype": dtype}) for name, each in sizes for dtype in kernel_support.HELION_DTYPES
     ]
     done = subprocess.run(
         [sys.executable, "-c", CHECK, json.dumps(problems)],
@@ -212,4 +212,4 @@ def test_its_kernels_become_code_in_a_configuration_that_was_kept(name: str) -> 
     kept = config_to_params(dict(bound.config_spec.default_config()))
     assert f"def _helion_{name}(" in bound.to_triton_code(params_to_config(kept))
     with pytest.raises(BadInput, match="is not a configuration of this Helion kernel"):
-        helion_support._set_config(bound, {"block_sizes": [16] * 7})
+        kernel_support._set_config(bound, {"block_sizes": [16] * 7})

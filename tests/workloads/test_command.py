@@ -110,7 +110,7 @@ def test_whatever_number_is_printed_last_is_found(numbers: list[float]) -> None:
         (
             "nothing",
             r"time (\d+)",
-            r"metric 'found': the pattern 'time \(\\\\d\+\)' matches nothing on its standard output",
+            r"metric 'found': 'time \(\\\\d\+\)' matches nothing on standard output",
         ),
         ("", r"(\d+)", "matches nothing"),
         ("time fast", r"time (\w+)", "metric 'found': 'fast' is not a number"),

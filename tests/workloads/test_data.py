@@ -30,8 +30,8 @@ def test_another_seed_or_another_stream_gives_other_data(seed: int, distribution
 
 
 def test_one_seed_means_the_same_data_in_every_precision() -> None:
-    wide = numpy_support.draw_normal((64,), "float64", 3)
-    np.testing.assert_array_equal(wide.astype("float32"), numpy_support.draw_normal((64,), "float32", 3))
+    wide = numpy_support.draw_array("normal", (64,), "float64", 3)
+    np.testing.assert_array_equal(wide.astype("float32"), numpy_support.draw_array("normal", (64,), "float32", 3))
 
 
 def test_the_distributions_are_what_their_names_say() -> None:
@@ -51,4 +51,4 @@ def test_an_unknown_distribution_is_refused_with_the_nearest_name() -> None:
 
 def test_a_negative_seed_is_refused() -> None:
     with pytest.raises(BadInput, match="seed is zero or more, not -1"):
-        numpy_support.draw_normal((2,), "float32", -1)
+        numpy_support.draw_array("normal", (2,), "float32", -1)

@@ -8,7 +8,7 @@ import pytest
 
 from assay.core.errors import BadInput, MachineCannot
 from assay.workloads import registry
-from assay.workloads.ops import embedding
+from assay.workloads.ops import memory
 from assay.workloads.torch_support import TORCH_DTYPES
 from tests.torching import checked
 
@@ -25,7 +25,7 @@ def prepared(**given: Scalar) -> PreparedWorkload:
 
 
 @pytest.mark.parametrize("dtype", TORCH_DTYPES)
-@pytest.mark.parametrize("indices", embedding.INDEX_DISTRIBUTIONS)
+@pytest.mark.parametrize("indices", memory.INDEX_DISTRIBUTIONS)
 def test_bags_are_right_in_every_precision_however_rows_are_chosen(dtype: str, indices: str) -> None:
     assert checked(prepared(dtype=dtype, indices=indices)).passed
 
@@ -45,7 +45,7 @@ def test_bytes_are_those_of_each_row_once_and_repeated_ones_are_told() -> None:
 def test_zipf_wants_a_few_rows_far_more_often_and_more_so_the_larger_alpha_is() -> None:
     counts = []
     for indices, alpha in (("uniform", 1.0), ("zipf", 0.8), ("zipf", 1.5)):
-        wanted = embedding.draw_indices(indices, 1000, (200, 50), 3, alpha=alpha, where="cpu")
+        wanted = memory.draw_indices(indices, 1000, (200, 50), 3, alpha=alpha, where="cpu")
         assert tuple(wanted.shape) == (200, 50)
         assert 0 <= int(wanted.min()) <= int(wanted.max()) < 1000
         counts.append(int(wanted.flatten().bincount().max()))
@@ -55,13 +55,13 @@ def test_zipf_wants_a_few_rows_far_more_often_and_more_so_the_larger_alpha_is() 
 
 @pytest.mark.parametrize("rows", [1, 2, 10, 1024, 997])
 def test_the_most_wanted_rows_are_scattered_and_none_is_left_out(rows: int) -> None:
-    step = embedding._coprime_step(rows)
+    step = memory._coprime_step(rows)
     assert sorted(rank * step % rows for rank in range(rows)) == list(range(rows))
 
 
 def test_one_seed_gives_one_choice_of_rows() -> None:
     first, again, other = (
-        embedding.draw_indices("zipf", 1000, (4, 5), seed, alpha=1.05, where="cpu") for seed in (1, 1, 2)
+        memory.draw_indices("zipf", 1000, (4, 5), seed, alpha=1.05, where="cpu") for seed in (1, 1, 2)
     )
     assert first.equal(again)
     assert not first.equal(other)
@@ -84,6 +84,6 @@ def test_bad_parameters_and_too_large_a_table_are_refused_in_one_sentence(monkey
             registry.complete_params(workload, {"alpha": alpha})
     with pytest.raises(BadInput, match=r"^embedding has no indices 'zip'; there are uniform, zipf\."):
         registry.complete_params(workload, {"indices": "zip"})
-    monkeypatch.setattr(embedding, "free_bytes", lambda where: 2**30)
+    monkeypatch.setattr(memory, "free_bytes", lambda where: 2**30)
     with pytest.raises(MachineCannot, match=r"^embedding with this table needs .* GiB of memory, and 1\.0 GiB are fr"):
         prepared(rows=2**30)

@@ -99,7 +99,7 @@ def test_every_distribution_is_checked_and_passes(distribution: str, causal: boo
 
 @pytest.mark.parametrize("layout", attention.LAYOUTS)
 def test_a_layout_changes_where_values_lie_but_not_what_they_are(layout: str) -> None:
-    values = numpy_support.draw_normal((2, 3, 5, 4), "float32", 0)
+    values = numpy_support.draw_array("normal", (2, 3, 5, 4), "float32", 0)
     placed = arrange_layout(values, layout)
     np.testing.assert_array_equal(placed, values)
     axes = [layout.index(axis) for axis in "bhsd"]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from assay.core.errors import AssayError, TrialFailed
-from assay.workloads.generation.server import arrivals, requests
+from assay.workloads.generation.server import load, streams
 from assay.workloads.generation.workloads import GENERATE_OPENAI
 from tests.needing import need
 from tests.workloads.openai_server import AROUND, FakeServer, Talk, under_load
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 @pytest.fixture
 def begin(server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., PreparedWorkload]]:
     """Put the server under its load, in short slices; it ends with the test."""
-    monkeypatch.setattr(requests, "SLICE_S", 0.02)
-    monkeypatch.setattr(arrivals, "MIN_SILENCE_S", 10.0)
+    monkeypatch.setattr(load, "SLICE_S", 0.02)
+    monkeypatch.setattr(streams, "MIN_SILENCE_S", 10.0)
     with under_load(server) as prepare:
         yield prepare
 

@@ -129,7 +129,7 @@ def test_a_model_that_a_server_does_not_have_is_answered_with_those_it_has(
     server.models = lists("tiny-chat", "large")
     if refuses_it:
         server.answer = lambda talk: talk.refuse(404, {"error": {"message": "The model `tiny` does not exist."}})
-    words = r"does not have the model 'tiny'; it has tiny-chat, large\. Did you mean tiny-chat\?"
+    words = r"does not have the model 'tiny'; it has tiny-chat and large\. Did you mean tiny-chat\?"
     with pytest.raises(MachineCannot, match=words):
         met(server)
 
@@ -223,7 +223,7 @@ def test_prompts_that_are_too_long_are_refused_or_cut(server: FakeServer, tmp_pa
         ({"stream": False}, "answers are streamed"),
         ({"stream_options": {}}, "answers are streamed"),
         ({"n": 2}, "a request is for one answer"),
-        ({"max_tokens": 5}, r"generate_kwargs\.max_tokens is 5, but scenario\.output_tokens says 4"),
+        ({"max_tokens": 5}, r"generate_kwargs\.max_tokens is 5, but scenario\.output_tokens is 4"),
         ({"max_new_tokens": 9}, r"generate_kwargs\.max_new_tokens is 9"),
         ({"messages": []}, r"it is scenario\.prompts"),
         ({"echo": True}, "counted as output"),

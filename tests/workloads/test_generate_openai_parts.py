@@ -11,12 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.workloads.generation.server import connection, endpoint, request_format
-from assay.workloads.generation.server.arrivals import LoadArrivals, StreamedAnswer, TokenScale
-from assay.workloads.generation.server.connection import DONE, AnswerChunk, EventParser, TokenUsage, parse_event
-from assay.workloads.generation.server.endpoint import ServerEndpoint
+from assay.workloads.generation.server import protocol, streams
 from assay.workloads.generation.server.load import too_many_failures
-from assay.workloads.generation.server.request_format import RequestFormat
+from assay.workloads.generation.server.protocol import RequestFormat, ServerEndpoint
+from assay.workloads.generation.server.streams import (
+    DONE,
+    AnswerChunk,
+    EventParser,
+    LoadArrivals,
+    StreamedAnswer,
+    TokenScale,
+    TokenUsage,
+    parse_event,
+)
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nConnection: keep-alive\r\n\r\n"
 CUTS = st.lists(st.integers(0, 200), max_size=8)
@@ -30,7 +37,7 @@ def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
 @given(st.lists(st.binary(min_size=1, max_size=20), max_size=4), CUTS)
 def test_an_answer_in_chunks_is_the_same_however_its_bytes_are_cut(parts: list[bytes], cuts: list[int]) -> None:
     sent = CHUNKED + b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in parts) + b"0\r\n\r\n"
-    reader = connection.HttpReader()
+    reader = streams.HttpReader()
     assert b"".join(reader.feed(piece) for piece in pieces(sent, cuts)) == b"".join(parts)
     assert reader.done
     assert reader.keeps_open
@@ -41,7 +48,7 @@ def test_an_answer_in_chunks_is_the_same_however_its_bytes_are_cut(parts: list[b
 def test_an_answer_of_a_told_length_or_until_the_end_is_whole(body: bytes, cuts: list[int], how: str) -> None:
     length = b"Content-Length: %d\r\n" % len(body) if how == "length" else b""
     sent = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 503 Busy\r\n" + length + b"\r\n" + body
-    reader = connection.HttpReader()
+    reader = streams.HttpReader()
     assert b"".join(reader.feed(piece) for piece in pieces(sent, cuts)) == body
     assert reader.done == (how == "length")
     assert reader.closed()
@@ -49,7 +56,7 @@ def test_an_answer_of_a_told_length_or_until_the_end_is_whole(body: bytes, cuts:
 
 
 def test_an_answer_that_breaks_off_is_not_whole() -> None:
-    reader = connection.HttpReader()
+    reader = streams.HttpReader()
     reader.feed(CHUNKED + b"5\r\nhel")
     assert not reader.closed()
 
@@ -67,13 +74,13 @@ def test_an_answer_that_breaks_off_is_not_whole() -> None:
     ],
 )
 def test_what_is_no_http_is_said(sent: bytes) -> None:
-    with pytest.raises(connection.NotHttpError):
-        connection.HttpReader().feed(sent)
+    with pytest.raises(streams.NotHttpError):
+        streams.HttpReader().feed(sent)
 
 
 def test_a_request_is_whole_and_has_its_length() -> None:
     at = ServerEndpoint("http://127.0.0.1:8000/v1", "K", "secret")
-    sent = connection.make_request(connection.request_head(at, "/chat/completions"), b'{"a": 1}')
+    sent = streams.make_request(streams.request_head(at, "/chat/completions"), b'{"a": 1}')
     head, _, body = sent.partition(b"\r\n\r\n")
     lines = head.decode().split("\r\n")
     assert lines[0] == "POST /v1/chat/completions HTTP/1.1"
@@ -186,9 +193,7 @@ def test_few_failures_among_many_are_borne() -> None:
 def test_prompts_are_as_long_as_the_servers_count_of_two_others_foretells(
     tokens: int, per_word: float, around: int
 ) -> None:
-    line = request_format.LengthFit.from_points(
-        (8, round(8 * per_word) + around), (256, round(256 * per_word) + around)
-    )
+    line = protocol.LengthFit.from_points((8, round(8 * per_word) + around), (256, round(256 * per_word) + around))
     has = round(line.words(tokens) * per_word) + around
     assert abs(has - tokens) <= max(around + per_word + 1, 0.03 * tokens + per_word + 1)
 
@@ -205,15 +210,15 @@ def test_a_prompt_stands_in_a_request_as_json() -> None:
     [
         (ConnectionRefusedError(), "nobody listens"),
         (socket.gaierror(), "not known by that name"),
-        (TimeoutError(), "did not take a connection within 10 s"),
+        (TimeoutError(), "did not accept a connection within 10 s"),
         (ConnectionResetError(), "closed the connection in the middle"),
         (ssl.SSLError(1, "[SSL: WRONG_VERSION_NUMBER] wrong version number"), "does not speak TLS"),
         (ssl.SSLError(1, "no cipher"), "could not agree on TLS with us"),
-        (OSError("odd\nthing"), "cannot be spoken with: odd"),
+        (OSError("odd\nthing"), "cannot be reached: odd"),
     ],
 )
 def test_why_no_connection_came_about_is_said_in_words(error: OSError, words: str) -> None:
-    assert words in endpoint.connection_fault(error)
+    assert words in protocol.connection_fault(error)
 
 
 @pytest.mark.parametrize(
@@ -230,4 +235,4 @@ def test_why_no_connection_came_about_is_said_in_words(error: OSError, words: st
     ],
 )
 def test_of_what_a_server_says_the_first_line_is_told(said: str, line: str) -> None:
-    assert endpoint.error_message(said) == line
+    assert protocol.error_message(said) == line

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from assay.core.errors import TrialFailed
-from assay.workloads.generation.server import arrivals, requests
-from assay.workloads.generation.server.arrivals import MIN_SILENCE_S, STALL_FACTOR, LoadArrivals, StallDetector
+from assay.workloads.generation.server import load, streams
+from assay.workloads.generation.server.streams import MIN_SILENCE_S, STALL_FACTOR, LoadArrivals, StallDetector
 from tests.workloads.openai_server import FakeServer, Talk, under_load
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ SOON_S, LONG_S = 0.1, 0.6
 @pytest.fixture
 def begin(server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., PreparedWorkload]]:
     """Put the server under its load, in short slices; it ends with the test."""
-    monkeypatch.setattr(requests, "SLICE_S", 0.05)
-    monkeypatch.setattr(arrivals, "MIN_SILENCE_S", SOON_S)
+    monkeypatch.setattr(load, "SLICE_S", 0.05)
+    monkeypatch.setattr(streams, "MIN_SILENCE_S", SOON_S)
     with under_load(server) as prepare:
         yield prepare
 
@@ -110,7 +110,7 @@ def test_a_stall_that_lasts_ends_the_load_and_is_in_no_slice(
 def test_what_came_before_a_failure_is_kept_though_its_slice_is_the_first(
     server: FakeServer, begin: Callable[..., PreparedWorkload], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(requests, "SLICE_S", 20.0)
+    monkeypatch.setattr(load, "SLICE_S", 20.0)
     good, gate = threading.Semaphore(2 + 5), threading.Event()
 
     def breaks(talk: Talk) -> None:

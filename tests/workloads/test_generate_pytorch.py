@@ -178,7 +178,7 @@ def test_what_is_known_of_a_phase_has_the_names_of_the_analysis(here: LoadedMode
     assert (
         size.shared_parameters + size.embedding_parameters + size.output_parameters
         == known["parameters_count"]
-        == here.parameters
+        == here.sizes.parameters
     )
     assert known["step_read_bytes"] == size.step_read_bytes(2, IN + OUT / 2)
     assert known["memory_bytes_per_s"] > 0

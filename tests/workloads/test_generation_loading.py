@@ -13,10 +13,17 @@ from hypothesis import strategies as st
 from assay.core.errors import BadInput, MachineCannot, TrialFailed
 from assay.workloads.generation import loading, models
 from assay.workloads.generation.loading import check_kv_cache, kv_cache_by_device, load_model
-from assay.workloads.generation.memory import BatchLoad, ModelSizes, model_sizes
 from assay.workloads.generation.models import load_config
 from assay.workloads.generation.params import Generation
-from assay.workloads.generation.placement import DEVICE_MAPS, PlacementPlan, plan_placement, verify_placement
+from assay.workloads.generation.placement import (
+    DEVICE_MAPS,
+    BatchLoad,
+    ModelSizes,
+    PlacementPlan,
+    model_sizes,
+    plan_placement,
+    verify_placement,
+)
 from assay.workloads.generation.weights import make_empty_model
 from tests.needing import need_modules
 
@@ -339,7 +346,7 @@ IN_RANKS = """
 import json, os, sys
 import torch
 from assay.core.processes import die_with_parent
-from assay.workloads import torch_ranks
+from assay.workloads import torch_device
 from assay.workloads.generation.loading import load_model, release_models
 from assay.workloads.generation.models import import_transformers
 from assay.workloads.generation.params import Generation
@@ -353,7 +360,7 @@ if not child:
     die_with_parent(parent)
 rank = "0" if child else "1"
 os.environ.update(RANK=rank, LOCAL_RANK=rank, WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=sys.argv[2])
-torch_ranks.join_ranks("cpu")
+torch_device.join_ranks("cpu")
 tokens = torch.arange(14).reshape(2, 7)
 told = {}
 with torch.inference_mode():

@@ -12,11 +12,10 @@ from assay.core.errors import BadInput, MachineCannot
 from assay.machine.model import GpuLink, LinkPath
 from assay.workloads.generation import models
 from assay.workloads.generation.loading import device_ids_of, local_indices
-from assay.workloads.generation.memory import parse_bytes, parse_limits
 from assay.workloads.generation.models import SHAPES, local_folder, model_shape
 from assay.workloads.generation.params import Generation
-from assay.workloads.generation.placement import link_notes, order_gpus
-from assay.workloads.generation.tensor_parallel import check_tp_plan
+from assay.workloads.generation.placement import link_notes, order_gpus, parse_bytes, parse_limits
+from assay.workloads.generation.weights import check_tp_plan
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -122,12 +121,12 @@ def test_a_folder_that_is_not_there_is_not_looked_for_on_the_hub(tmp_path: Path)
 
 
 def test_ranks_and_their_plan_go_together() -> None:
-    check_tp_plan("", {})
-    check_tp_plan("auto", {"WORLD_SIZE": "2"})
+    check_tp_plan("", 1)
+    check_tp_plan("auto", 2)
     with pytest.raises(BadInput, match="one of 2 ranks"):
-        check_tp_plan("", {"WORLD_SIZE": "2"})
+        check_tp_plan("", 2)
     with pytest.raises(BadInput, match="two ranks"):
-        check_tp_plan("auto", {})
+        check_tp_plan("auto", 1)
 
 
 def test_weights_are_of_the_models_own_type_unless_told_otherwise() -> None:

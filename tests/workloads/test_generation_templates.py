@@ -36,7 +36,7 @@ def test_settings_are_told_to_the_template_and_marks_are_its_own() -> None:
 
 def test_settings_that_change_nothing_are_told() -> None:
     (_, (note,)) = apply_chat_template(["a"], Tokenizer(), "m", {"enable_thinking": True})
-    assert note.message == "the chat template of m makes nothing of enable_thinking: prompts are the same without"
+    assert note.message == "the chat template of m ignores enable_thinking: prompts are the same without"
 
 
 def test_without_a_template_or_against_it_reasoning_is_refused() -> None:

@@ -7,8 +7,8 @@ import pytest
 from assay.core.errors import MachineCannot
 from assay.worker.subjects import describe_failure
 from assay.workloads import registry
+from assay.workloads.kernel_support import TRITON_DTYPES
 from assay.workloads.torch_support import TORCH_DTYPES
-from assay.workloads.triton_support import TRITON_DTYPES
 from tests.torching import ODD, checked, prepared
 
 pytestmark = pytest.mark.gpu

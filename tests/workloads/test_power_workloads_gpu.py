@@ -17,8 +17,8 @@ from assay.core.errors import MachineCannot
 from assay.timing.cuda.device import gpu_timing_device
 from assay.timing.cuda.timers import probe_capability
 from assay.workloads import registry
-from assay.workloads.ops import square_gemm
-from assay.workloads.ops.square_gemm import gpu_shape
+from assay.workloads.ops import gemm
+from assay.workloads.ops.gemm import gpu_shape
 from tests.torching import checked
 
 if TYPE_CHECKING:
@@ -48,8 +48,8 @@ def test_a_product_fills_the_card_and_is_one_right_kernel_of_cublas(name: str, c
     assert check.passed, check
     assert ready.measured is not None
     n = int(ready.measured()["n"])
-    assert n == square_gemm.filling_side(gpu_shape(cuda), SQUARE[name])
-    assert square_gemm.idle_share(n, gpu_shape(cuda).multiprocessors) < 0.02
+    assert n == gemm.filling_side(gpu_shape(cuda), SQUARE[name])
+    assert gemm.idle_share(n, gpu_shape(cuda).multiprocessors) < 0.02
     assert ready.flop == 2.0 * n**3
     assert ready.launched_kernels is not None
     ran = ready.launched_kernels()
@@ -73,7 +73,7 @@ def test_float32_products_use_no_tensor_cores_and_are_as_exact_as_float32_is(cud
 def test_sizes_that_32_bits_do_not_count_are_right_where_they_fit(n: str, cuda: str) -> None:
     import torch
 
-    if square_gemm.needed_bytes(int(n), "float32") > torch.cuda.mem_get_info(cuda)[0]:
+    if gemm.needed_bytes(int(n), "float32") > torch.cuda.mem_get_info(cuda)[0]:
         pytest.skip("the GPU's memory is too small")
     assert checked(prepared("sgemm", cuda, n=n)).passed
 

@@ -38,7 +38,7 @@ def test_nan_or_infinity_anywhere_never_passes(values: Doubles, spoiler: float, 
 @settings(max_examples=40, deadline=None)
 @given(exponent=st.integers(min_value=-290, max_value=290), slip=st.floats(min_value=1e-6, max_value=1e3))
 def test_the_error_of_a_scaled_output_is_the_scaling_at_any_magnitude(exponent: int, slip: float) -> None:
-    ref = numpy_support.draw_normal((4, 4), "float64", 1) * 10.0**exponent
+    ref = numpy_support.draw_array("normal", (4, 4), "float64", 1) * 10.0**exponent
     assert numpy_support.relative_error(ref * (1 + slip), ref) == pytest.approx(slip, rel=1e-6)
 
 
@@ -84,7 +84,7 @@ def test_a_dtype_without_a_tolerance_is_refused_with_the_nearest_name() -> None:
 
 
 def test_references_are_float64_whatever_goes_in() -> None:
-    x = numpy_support.draw_normal((1, 2, 4, 8), "float32", 0)
+    x = numpy_support.draw_array("normal", (1, 2, 4, 8), "float32", 0)
     results = (
         numpy_support.reference_softmax(x),
         numpy_support.reference_matmul(x[0, 0], x[0, 0].T),
@@ -102,7 +102,7 @@ def test_a_softmax_is_positive_and_sums_to_one_even_for_large_inputs(x: Doubles)
 
 
 def test_attention_with_equal_scores_is_the_mean_of_the_values_seen() -> None:
-    v = numpy_support.draw_normal((1, 1, 6, 3), "float64", 2)
+    v = numpy_support.draw_array("normal", (1, 1, 6, 3), "float64", 2)
     flat = np.zeros_like(v)
     means = np.cumsum(v, axis=2) / np.arange(1, 7)[:, None]
     np.testing.assert_allclose(numpy_support.reference_attention(flat, flat, v, causal=True), means)
@@ -112,7 +112,7 @@ def test_attention_with_equal_scores_is_the_mean_of_the_values_seen() -> None:
 
 
 def test_a_causal_query_does_not_depend_on_later_keys_or_values() -> None:
-    q, k, v = (numpy_support.draw_normal((2, 2, 8, 4), "float64", 5, stream=stream) for stream in range(3))
+    q, k, v = (numpy_support.draw_array("normal", (2, 2, 8, 4), "float64", 5, stream=stream) for stream in range(3))
     before = numpy_support.reference_attention(q, k, v, causal=True)
     k[:, :, 5:], v[:, :, 5:] = 9.0, -9.0
     after = numpy_support.reference_attention(q, k, v, causal=True)
@@ -122,14 +122,14 @@ def test_a_causal_query_does_not_depend_on_later_keys_or_values() -> None:
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_taking_queries_in_portions_changes_nothing(causal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    q, k, v = (numpy_support.draw_normal((1, 2, 11, 4), "float64", 7, stream=stream) for stream in range(3))
+    q, k, v = (numpy_support.draw_array("normal", (1, 2, 11, 4), "float64", 7, stream=stream) for stream in range(3))
     whole = numpy_support.reference_attention(q, k, v, causal=causal)
     monkeypatch.setattr(numpy_support, "_QUERIES_AT_A_TIME", 4)
     np.testing.assert_allclose(numpy_support.reference_attention(q, k, v, causal=causal), whole, rtol=1e-13)
 
 
 def test_references_leave_their_inputs_alone() -> None:
-    q, k, v = (numpy_support.draw_normal((1, 1, 5, 4), "float64", 7, stream=stream) for stream in range(3))
+    q, k, v = (numpy_support.draw_array("normal", (1, 1, 5, 4), "float64", 7, stream=stream) for stream in range(3))
     kept = [x.copy() for x in (q, k, v)]
     numpy_support.reference_attention(q, k, v, causal=True)
     numpy_support.reference_softmax(q)

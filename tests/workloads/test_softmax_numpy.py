@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from assay.core.errors import BadInput
 from assay.workloads import numpy_support
-from assay.workloads.ops import softmax
-from assay.workloads.ops.softmax import SOFTMAX_NUMPY, SoftmaxScratch, SoftmaxTiling
+from assay.workloads.ops import rows
+from assay.workloads.ops.rows import SOFTMAX_NUMPY, SoftmaxScratch, SoftmaxTiling
 from assay.workloads.parameters import SoftmaxProblem
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from assay.core.values import Params, Scalar
 
 sides = st.integers(min_value=1, max_value=40)
-layouts = st.sampled_from(softmax.LAYOUTS)
+layouts = st.sampled_from(rows.LAYOUTS)
 
 
 def with_defaults(**changed: Scalar) -> Params:
@@ -55,16 +55,16 @@ def test_every_distribution_is_checked_and_passes(distribution: str) -> None:
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 1000), layout=layouts)
 def test_inputs_far_beyond_the_range_of_exp_do_not_overflow(seed: int, layout: str) -> None:
-    x = numpy_support.draw_normal((6, 30), "float32", seed) * np.float32(1e4)
+    x = numpy_support.draw_array("normal", (6, 30), "float32", seed) * np.float32(1e4)
     tiling = SoftmaxTiling(4, 7, layout)
     out = np.zeros_like(x)
-    softmax.softmax_tiled(x, out, SoftmaxScratch.of(SoftmaxProblem(6, 30, "float32"), tiling), tiling)
+    rows.softmax_tiled(x, out, SoftmaxScratch.of(SoftmaxProblem(6, 30, "float32"), tiling), tiling)
     assert numpy_support.check_output(out, numpy_support.reference_softmax(x), "float32").passed
 
 
 def test_no_configuration_means_the_first_one(monkeypatch: pytest.MonkeyPatch) -> None:
     used: list[SoftmaxTiling] = []
-    monkeypatch.setattr(softmax, "softmax_tiled", lambda *arguments: used.append(arguments[3]))
+    monkeypatch.setattr(rows, "softmax_tiled", lambda *arguments: used.append(arguments[3]))
     params = with_defaults()
     for config in (None, {}, SOFTMAX_NUMPY.configs(params)[0]):
         SOFTMAX_NUMPY.prepare(params, config, device="cpu:0", seed=0).call()
@@ -74,13 +74,13 @@ def test_no_configuration_means_the_first_one(monkeypatch: pytest.MonkeyPatch) -
 def test_a_call_that_writes_nothing_fails_its_check(monkeypatch: pytest.MonkeyPatch) -> None:
     prepared = SOFTMAX_NUMPY.prepare(with_defaults(rows=8, cols=8), None, device="cpu:0", seed=0)
     prepared.call()
-    monkeypatch.setattr(softmax, "softmax_tiled", lambda *_: None)
+    monkeypatch.setattr(rows, "softmax_tiled", lambda *_: None)
     assert prepared.check is not None
     assert prepared.check().error == np.inf
 
 
 def test_powers_that_are_not_normalised_fail_their_check(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(softmax, "_normalize", lambda *_: None)
+    monkeypatch.setattr(rows, "_normalize", lambda *_: None)
     check = checked(with_defaults(rows=16, cols=32), {"block_cols": 8})
     assert not check.passed
     assert np.isfinite(check.error)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from assay.core.errors import BadInput, MachineCannot
 from assay.workloads import registry, torch_device
-from assay.workloads.ops import square_gemm
-from assay.workloads.ops.square_gemm import GpuShape, filling_side, idle_share, largest_side, needed_bytes
+from assay.workloads.ops import gemm
+from assay.workloads.ops.gemm import GpuShape, filling_side, idle_share, largest_side, needed_bytes
 from tests.torching import checked
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def prepared(name: str, **given: Scalar) -> PreparedWorkload:
 )
 def test_a_card_is_filled_by_whole_waves_of_tiles(card: GpuShape, dtype: str, n: int) -> None:
     assert filling_side(card, dtype) == n
-    assert n % square_gemm.TILE_COLS == 0
+    assert n % gemm.TILE_COLS == 0
     assert needed_bytes(n, dtype) <= card.memory_bytes / 2
 
 
@@ -54,20 +54,20 @@ def test_whatever_the_card_its_filling_leaves_little_of_it_idle_and_half_the_mem
     multiprocessors: int, memory_bytes: int, dtype: str
 ) -> None:
     n = filling_side(GpuShape(multiprocessors, memory_bytes, (9, 0)), dtype)
-    assert needed_bytes(n, dtype) <= memory_bytes / 2 or n == square_gemm.TILE_COLS
+    assert needed_bytes(n, dtype) <= memory_bytes / 2 or n == gemm.TILE_COLS
     if n > 7000:
         assert idle_share(n, multiprocessors) < 0.15
 
 
 def test_a_size_is_the_word_or_a_whole_number() -> None:
-    assert [square_gemm.read_side(n) for n in ("fill", "25536", 46341, " 7 ")] == [None, 25536, 46341, 7]
+    assert [gemm.read_side(n) for n in ("fill", "25536", 46341, " 7 ")] == [None, 25536, 46341, 7]
     for wrong in ("full", "0", "-3", "1.5", "1e4", "", "٣", True, None, 2.0):
         with pytest.raises(BadInput, match=r"^n is the word fill or a whole number of at least 1, not "):
-            square_gemm.read_side(wrong)
+            gemm.read_side(wrong)
     with pytest.raises(BadInput, match=r"^n is the word fill or a whole number of at least 1, not 'full'\.$"):
         registry.resolve_subject("sgemm", device_kind="cuda", explicit={"n": "full"})
     with pytest.raises(BadInput, match=r"^n is at most 2147483647, which is as far as cuBLAS counts rows, and 1"):
-        square_gemm.read_side("10000000000")
+        gemm.read_side("10000000000")
 
 
 @pytest.mark.parametrize("dtype", list(DTYPES.values()))
@@ -82,8 +82,8 @@ def test_memory_is_counted_where_32_bits_are_not_enough(n: int, dtype: str) -> N
 def test_what_does_not_fit_is_refused_before_it_is_taken_with_the_largest_that_does(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(square_gemm, "free_bytes", lambda where: 16 * GIB)
-    monkeypatch.setattr(square_gemm, "draw_tensor", lambda *_, **__: pytest.fail("memory was taken"))
+    monkeypatch.setattr(gemm, "free_bytes", lambda where: 16 * GIB)
+    monkeypatch.setattr(gemm, "draw_tensor", lambda *_, **__: pytest.fail("memory was taken"))
     most = largest_side(16 * GIB, "float32")
     says = (
         rf"^sgemm with n = 46341 needs 24\.8 GiB of memory, and 16\.0 GiB are free on cpu:0: the largest n that fits "
@@ -141,7 +141,7 @@ def test_a_gpus_shape_decides_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
         multi_processor_count, total_memory, major, minor = 132, 139 * GIB, 9, 0
 
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda where: Properties)
-    assert square_gemm.gpu_shape("cuda:0") == H200
+    assert gemm.gpu_shape("cuda:0") == H200
 
 
 def test_free_memory_is_what_the_kernel_and_the_group_leave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from assay.core.errors import BadInput, MachineCannot
-from assay.workloads.ops.square_gemm import SGEMM_NUMPY
+from assay.workloads.ops.gemm import SGEMM_NUMPY
 
 
 @pytest.mark.parametrize("repetitions", [1, 3])

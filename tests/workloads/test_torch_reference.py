@@ -13,7 +13,7 @@ ALL = slice(None)
 def draw(*shape: int, stream: int = 0) -> Any:
     import torch
 
-    return torch.from_numpy(numpy_support.draw_normal(shape, "float64", 5, stream=stream))
+    return torch.from_numpy(numpy_support.draw_array("normal", shape, "float64", 5, stream=stream))
 
 
 @pytest.mark.parametrize("depth", [1, 2, 13])

@@ -28,8 +28,8 @@ TINY: dict[str, Any] = {"counts": (1, 1), "widths": (8, 16), "classes": trainer.
 def _tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     from assay.workloads.training.models import ResNet50
 
-    tiny = partial(ResNet50, **TINY)
-    monkeypatch.setattr(workloads, "MODEL_OF", {**workloads.MODEL_OF, "own": lambda: tiny})
+    tiny, find = partial(ResNet50, **TINY), workloads._resnet50_class
+    monkeypatch.setattr(workloads, "_resnet50_class", lambda *, own: tiny if own else find(own=False))
 
 
 def prepared(name: str, **given: Scalar) -> PreparedWorkload:

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from assay.core.errors import BadInput, MachineCannot
-from assay.workloads import registry, triton_support
+from assay.workloads import kernel_support, registry
+from assay.workloads.kernel_support import TRITON_DTYPES, next_power_of_two
 from assay.workloads.parameters import SoftmaxProblem
-from assay.workloads.triton_support import TRITON_DTYPES, next_power_of_two
 from tests.triton_process import TritonProcess, triton_process
 
 if TYPE_CHECKING:
@@ -146,9 +146,9 @@ def test_there_is_a_configuration_for_every_attention(dtype: str, dim: int, sequ
 @pytest.mark.parametrize(("rows", "cols"), [(1, 1), (1, 70_000), (3, 17), (8192, 8192)])
 def test_there_is_a_configuration_for_every_matrix(rows: int, cols: int) -> None:
     problem = SoftmaxProblem(rows, cols, "float32")
-    for config in triton_support.row_configs(problem):
-        settings = triton_support.row_settings(problem, config)
-        assert triton_support.row_grid(problem, settings)[0] * settings["block_rows"] >= rows
+    for config in kernel_support.row_configs(problem):
+        settings = kernel_support.row_settings(problem, config)
+        assert kernel_support.row_grid(problem, settings)[0] * settings["block_rows"] >= rows
         assert settings["whole"] == (settings["block_cols"] >= cols)
 
 
@@ -186,14 +186,14 @@ def test_a_configuration_too_large_for_the_gpu_is_refused() -> None:
         raise OutOfResources(294912, 232448, "shared memory")
 
     with pytest.raises(MachineCannot, match=r"^This configuration is too large for this GPU: .*294912.*232448"):
-        triton_support.check_within_limits(check)
+        kernel_support.check_within_limits(check)
 
 
 def test_without_the_interpreter_kernels_run_on_gpus_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
-    assert triton_support.triton_device_kinds() == {"cuda"}
+    assert kernel_support.triton_device_kinds() == {"cuda"}
     monkeypatch.setenv("TRITON_INTERPRET", "1")
-    assert triton_support.triton_device_kinds() == {"cpu", "cuda"}
+    assert kernel_support.triton_device_kinds() == {"cpu", "cuda"}
 
 
 @pytest.mark.parametrize(("least", "power"), [(1, 16), (16, 16), (17, 32), (64, 64), (65, 128)])

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from assay.core.errors import BadInput
 from assay.core.values import Value
-from assay.workloads.nsa.flash_kernels import LEAST_CAPABILITY
+from assay.workloads.torch_device import FLASH_CAPABILITY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -149,9 +149,9 @@ def reason_unsupported(kind: str, subjects: Iterable[str]) -> str | None:
     """
     flash = next((subject for subject in subjects if subject.partition("@")[2] == FLASH), None)
     types = [_BY_NAME[name] for name in types_in(kind) if name in _BY_NAME]
-    if flash is None or not types or any(gpu_type.capability >= LEAST_CAPABILITY for gpu_type in types):
+    if flash is None or not types or any(gpu_type.capability >= FLASH_CAPABILITY for gpu_type in types):
         return None
-    capabilities = (LEAST_CAPABILITY, max(gpu_type.capability for gpu_type in types))
+    capabilities = (FLASH_CAPABILITY, max(gpu_type.capability for gpu_type in types))
     least, highest = (".".join(map(str, capability)) for capability in capabilities)
     return (
         f"FlashAttention-2 does not support it: {flash} needs a GPU of compute capability {least} or later, "

@@ -28,17 +28,16 @@ from assay.core.errors import BadInput, MachineCannot, TrialFailed
 from assay.core.processes import temporary_variable
 from assay.core.results import TriedConfig
 from assay.tuners.base import TuningResult, describe_error
-from assay.workloads import helion_support as helion_common
-from assay.workloads import registry
+from assay.workloads import kernel_support, registry
 from assay.workloads.command import SCRATCH_VARIABLE
-from assay.workloads.helion_support import config_to_params
+from assay.workloads.kernel_support import config_to_params
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from assay.core.values import Params
     from assay.tuners.base import TuningJob
-    from assay.workloads.helion_support import HelionOperator, HelionProblem
+    from assay.workloads.kernel_support import HelionOperator, HelionProblem
 
 
 LOG_COLUMNS = ("status", "perf_ms", "config")
@@ -107,8 +106,8 @@ def tune(job: TuningJob) -> TuningResult:
     """Let Helion search, without using its earlier results."""
     if job.subject.impl != "helion":
         raise BadInput(f"Helion tunes kernels in Helion, and {job.subject.label} is none")
-    helion_common.import_helion()
-    if helion_common.is_helion_interpreted() or not job.device.startswith("cuda"):
+    kernel_support.import_helion()
+    if kernel_support.is_helion_interpreted() or not job.device.startswith("cuda"):
         raise MachineCannot(f"Helion tunes compiled kernels on a GPU, not {job.device} or its interpreter")
     workload = cast("HelionOperator[Any]", registry.find_workload(job.subject.workload, job.subject.impl))
     problem = workload.helion_problem(job.subject.params, device=job.device, seed=job.seed)
@@ -139,7 +138,7 @@ def search_configs(problem: HelionProblem, *, seed: int, budget_s: float, **sett
             try:
                 config, reason = config_to_params(dict(bound.autotune(problem.args, force=True))), None
             except Exception as error:  # noqa: BLE001 - Helion has many ways to report that it found nothing
-                config, reason = None, f"{describe_error(error)} ({helion_common.describe_versions()})"
+                config, reason = None, f"{describe_error(error)} ({kernel_support.describe_versions()})"
         lines = log.with_suffix(".csv")
         tried = parse_search_log(lines.read_text(encoding="utf-8")) if lines.exists() else ()
     return TuningResult(
@@ -167,7 +166,7 @@ def shortest_search_s() -> float:
     Raises:
         MachineCannot: Helion is not installed, or too old.
     """
-    if helion_common.helion_version() >= TAKES_BUDGET:
+    if kernel_support.helion_version() >= TAKES_BUDGET:
         return 0.0
     return SEARCH_S.get(search_effort(), SEARCH_S["full"])
 
@@ -186,7 +185,7 @@ def chosen_time_us(config: Params, tried: tuple[TriedConfig, ...], best_ms: floa
 
 def _takes_budget() -> bool:
     """Return whether this Helion's search can be given a budget, as from version 1.1 on."""
-    fields = dataclasses.fields(helion_common.import_helion().Settings)
+    fields = dataclasses.fields(kernel_support.import_helion().Settings)
     return any(field.name == "autotune_budget_seconds" for field in fields)
 
 

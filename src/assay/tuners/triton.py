@@ -10,15 +10,15 @@ from assay.core.errors import BadInput, MachineCannot
 from assay.core.results import TriedConfig
 from assay.tuners.base import TuningResult, config_space
 from assay.workloads import registry
+from assay.workloads.kernel_support import launch_options, load_kernel
 from assay.workloads.torch_device import import_torch
-from assay.workloads.triton_support import launch_options, load_kernel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from assay.core.values import Params
     from assay.tuners.base import TuningJob
-    from assay.workloads.triton_support import TritonLaunch, TritonOperator
+    from assay.workloads.kernel_support import TritonLaunch, TritonOperator
 
 DOES_NOT_RUN = "it does not compile, or needs more than this GPU has"
 NO_BUDGET_NOTE = "triton.autotune times each configuration for as long as it likes: it cannot be told a budget"

@@ -96,7 +96,7 @@ def _predict_model_fit(request: Mapping[str, Any]) -> dict[str, Any]:
     from assay.workloads.generation.loading import load_empty_model, plan_for_free_memory
     from assay.workloads.generation.params import Generation
 
-    generation = Generation.of(request["params"])
+    generation = Generation.model_validate(request["params"])
     try:
         empty, sizes, visible = load_empty_model(generation, request["device"])
         # With tensor parallelism, ranks share every part, and there is nothing to place.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast, runtime_checkable
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from assay.core.results import Check, Note, Parity
     from assay.core.values import Params
 
-
 Extras = Mapping[str, float]
 """Numbers that one call reports beside its time, under names that end in the unit: ``max_rss_mib``."""
 
@@ -27,7 +26,7 @@ StageExtras = Mapping[str, "float | Sequence[float]"]
 """The same for one call in a stage, where a name may have several numbers per call: ``gap_us``, one per token."""
 
 
-def _do_nothing() -> None:
+def do_nothing() -> None:
     """Do nothing: most workloads finish their work within the call and hold nothing open."""
 
 
@@ -43,44 +42,28 @@ class LaunchedKernels:
 class PreparedWorkload:
     """A subject with its data in place, ready to be called again and again.
 
-    Attributes:
-        call: One unit of work. It may return extras, which are kept as series of their own.
-        check: Compares one call's output with a float64 reference; null where there is none.
-        parity: Compares one call's output, of a fast path, with that of its reference; null where there is none.
-        tolerance: Relative error that passes when it is compared with another function; null: that of its dtype.
-        launched_kernels: Makes one call and returns what it launched; another backend than the requested one is a
-            failure.
-        flop: Floating-point operations of one call; null where it is not known.
-        bytes_moved: Least number of bytes one call must read and write; null where it is not known.
-        measured: Makes one call and returns what it measured about it; null where there is nothing to report.
-        align: Waits until all ranks are ready, before each timed call; null where there are no other ranks.
-        synchronize: Waits until the work of all calls so far is finished.
-        close: Releases whatever is held open.
-        reports_extras: Whether a call returns numbers to keep, its own time among them.
-        synchronizes_itself: Whether the user's own synchronization is used, so that the host clock times the call.
-        agree_to_stop: Of several ranks in a stage: whether any of them would stop, called by all after each call.
-        placement: Actual device of each part of a model; null where it has no parts.
-        dtype: Dtype of a model's weights as loaded: ``bfloat16``; null where there is none.
-        notes: What the user should know about the preparation.
+    ``call`` makes one unit of work and may return extras, which are kept as series of their own. ``check`` compares one
+    call's output with a float64 reference, and ``parity`` that of a fast path with its reference. Null means that a
+    function or a number does not apply or is not known.
     """
 
     call: Callable[[], object]
     check: Callable[[], Check] | None = None
     parity: Callable[[], Parity] | None = None
-    tolerance: float | None = None
-    launched_kernels: Callable[[], LaunchedKernels] | None = None
-    flop: float | None = None
-    bytes_moved: float | None = None
-    measured: Callable[[], Mapping[str, float]] | None = None
-    align: Callable[[], None] | None = None
-    synchronize: Callable[[], None] = field(default=_do_nothing)
-    close: Callable[[], None] = field(default=_do_nothing)
-    reports_extras: bool = False
-    synchronizes_itself: bool = False
-    agree_to_stop: Callable[[bool], bool] | None = None
-    placement: Mapping[str, str] | None = None
-    dtype: str | None = None
-    notes: tuple[Note, ...] = ()
+    tolerance: float | None = None  # relative error allowed against another function; null: that of its dtype
+    launched_kernels: Callable[[], LaunchedKernels] | None = None  # makes a call; an unrequested backend is a failure
+    flop: float | None = None  # floating-point operations of one call
+    bytes_moved: float | None = None  # least number of bytes one call must read and write
+    measured: Callable[[], Mapping[str, float]] | None = None  # makes one call; returns what it measured about it
+    align: Callable[[], None] | None = None  # waits until all ranks are ready, before each timed call
+    synchronize: Callable[[], None] = do_nothing  # waits until the work of all calls so far is finished
+    close: Callable[[], None] = do_nothing  # releases whatever is held open
+    reports_extras: bool = False  # whether a call returns numbers to keep, its own time among them
+    synchronizes_itself: bool = False  # the user's own synchronization is used, so that the host clock times the call
+    agree_to_stop: Callable[[bool], bool] | None = None  # whether any rank of a stage would stop; after each call
+    placement: Mapping[str, str] | None = None  # actual device of each part of a model
+    dtype: str | None = None  # dtype of a model's weights as loaded: ``bfloat16``
+    notes: tuple[Note, ...] = ()  # what the user should know about the preparation
 
 
 class Workload(Protocol):
@@ -109,6 +92,20 @@ class Workload(Protocol):
     def prepare(self, params: Params, config: Params | None, *, device: str, seed: int) -> PreparedWorkload:
         """Create the data; ``params`` are complete and of the right types."""
         ...
+
+
+class UntunedWorkload:
+    """Base class of workloads without configurations, as there is nothing to tune."""
+
+    def configs(self, params: Params) -> Sequence[Params]:
+        """Return no configurations."""
+        return ()
+
+
+def one_line(text: object, most: int = 200) -> str:
+    """Return a text or the message of an error on one line, cut to ``most`` characters."""
+    line = " ".join(str(text).split())
+    return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
 @runtime_checkable

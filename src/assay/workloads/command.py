@@ -55,11 +55,10 @@ def run_command(command: Command) -> dict[str, float]:
             extras, status = _run_and_wait(command, out.fileno(), result)
         printed = output.read_text(encoding="utf-8", errors="replace")
         try:
-            extras |= _collect_metrics(command, status, printed, result)
+            return extras | _collect_metrics(command, status, printed, result)
         except TrialFailed:
             print(printed[-_TAIL_CHARACTERS:], file=sys.stderr)  # noqa: T201 - into the log of the worker
             raise
-    return extras
 
 
 def _collect_metrics(command: Command, status: int, printed: str, result: Path) -> dict[str, float]:
@@ -75,24 +74,16 @@ def _run_and_wait(command: Command, out: int, result: Path) -> tuple[dict[str, f
     Linux counts the memory of the parent into a process's peak, so a peak that is no higher than ours is not the
     command's and is left out.
     """
+    environment = {**os.environ, RESULT_VARIABLE: str(result)}
     begin_ns = time.perf_counter_ns()
     try:
-        process = subprocess.Popen(
-            command.argv,
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            env={**os.environ, RESULT_VARIABLE: str(result)},
-        )
+        process = subprocess.Popen(command.argv, stdin=subprocess.DEVNULL, stdout=out, env=environment)
     except OSError as error:
         raise MachineCannot(f"the command {command.argv[0]!r} cannot be started: {error.strerror}") from None
     _, status, usage = os.wait4(process.pid, 0)
-    end_ns = time.perf_counter_ns()
+    call_us = (time.perf_counter_ns() - begin_ns) / 1000
     process.returncode = os.waitstatus_to_exitcode(status)
-    extras = {
-        "call_us": (end_ns - begin_ns) / 1000,
-        "cpu_user_s": usage.ru_utime,
-        "cpu_system_s": usage.ru_stime,
-    }
+    extras = {"call_us": call_us, "cpu_user_s": usage.ru_utime, "cpu_system_s": usage.ru_stime}
     if usage.ru_maxrss > resource.getrusage(resource.RUSAGE_SELF).ru_maxrss:
         extras["max_rss_mib"] = usage.ru_maxrss / 1024
     return extras, process.returncode
@@ -110,9 +101,7 @@ def find_metric(metric: Metric, printed: str) -> float:
     """Return the number in the pattern's last match."""
     matches = list(re.finditer(metric.pattern, printed, re.MULTILINE))
     if not matches:
-        raise TrialFailed(
-            f"metric {metric.name!r}: the pattern {metric.pattern!r} matches nothing on its standard output"
-        )
+        raise TrialFailed(f"metric {metric.name!r}: {metric.pattern!r} matches nothing on standard output")
     try:
         number = float(matches[-1][1])
     except (TypeError, ValueError):
@@ -130,12 +119,10 @@ def _read_result_file(result: Path) -> dict[str, float]:
         content = json.loads(result.read_text(encoding="utf-8"))
     except ValueError as error:
         raise TrialFailed(f"what the command wrote to ${RESULT_VARIABLE} is not JSON: {error}") from None
-    numbers = content if isinstance(content, dict) else None
-    if numbers is None or not all(_is_number(value) for value in numbers.values()):
+
+    def is_finite(value: object) -> bool:
+        return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+
+    if not isinstance(content, dict) or not all(map(is_finite, content.values())):
         raise TrialFailed(f"what the command wrote to ${RESULT_VARIABLE} is not an object of names and numbers")
-    return {str(name): float(value) for name, value in numbers.items()}
-
-
-def _is_number(value: object) -> bool:
-    """Return whether a value is a number that can be kept: no NaN, no infinity, none too large for a float."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+    return {str(name): float(value) for name, value in content.items()}

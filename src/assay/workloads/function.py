@@ -10,21 +10,21 @@ import inspect
 import os
 import re
 import sys
+from dataclasses import replace
 from functools import partial
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from assay.core.errors import BadInput, suggest_nearest
-from assay.workloads.base import PreparedWorkload
+from assay.workloads.base import PreparedWorkload, UntunedWorkload
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from types import ModuleType
 
     from assay.core.values import Params
 
-_LAZY_FUNCTIONS = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
 _MODULE_NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 
@@ -34,7 +34,7 @@ def is_function_spec(spec: str) -> bool:
     return bool(colon and name.isidentifier() and (location.endswith(".py") or _MODULE_NAME.fullmatch(location)))
 
 
-class FunctionWorkload:
+class FunctionWorkload(UntunedWorkload):
     """A user function, called with the parameters as keyword arguments.
 
     Data belongs at module level or in a cache of the function: whatever the call does is timed. The function's
@@ -56,10 +56,15 @@ class FunctionWorkload:
         return {}
 
     def check_source(self, params: Params) -> None:
-        """Check, without running user code, that the function exists and takes the parameters."""
+        """Check, without running user code, that the function exists and takes the parameters.
+
+        A module may be in the working folder, which is searched too in the worker.
+        """
         if self._location.endswith(".py"):
             self._check_file(Path(self._location), params)
-        elif not _module_exists(self._location.partition(".")[0]):
+            return
+        module = self._location.partition(".")[0]
+        if importlib.util.find_spec(module) is None and PathFinder.find_spec(module, [str(Path.cwd())]) is None:
             raise BadInput(f"There is no module {self._location!r} to be found by this interpreter.")
 
     def digest(self) -> str | None:
@@ -68,21 +73,11 @@ class FunctionWorkload:
             return None
         return hashlib.sha256(Path(self._location).read_bytes()).hexdigest()[:16]
 
-    def configs(self, params: Params) -> Sequence[Params]:
-        """Return no configurations: a function is not tuned."""
-        return ()
-
-    def prepare(
-        self,
-        params: Params,
-        config: Params | None,
-        *,
-        device: str,
-        seed: int,
-    ) -> PreparedWorkload:
+    def prepare(self, params: Params, config: Params | None, *, device: str, seed: int) -> PreparedWorkload:
         """Import the function and bind its parameters."""
         function = self._load()
-        if any(lazy(function) for lazy in _LAZY_FUNCTIONS):
+        lazy = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
+        if any(is_lazy(function) for is_lazy in lazy):
             raise BadInput(f"{self.name} only makes a coroutine or generator when called; wrap it in a plain function.")
         try:
             inspect.signature(function).bind(**params)
@@ -90,20 +85,17 @@ class FunctionWorkload:
             raise BadInput(f"{self.name} cannot be called with {params or 'no arguments'}: {error}.") from None
         except ValueError:
             pass  # some C functions have no signature
+        tolerance = getattr(function, "tolerance", None)
+        is_number = isinstance(tolerance, int | float) and not isinstance(tolerance, bool)
+        if tolerance is not None and not (is_number and 0 <= tolerance < 1):
+            raise BadInput(f"The tolerance of {self.name} is a relative error from 0 to 1, not {tolerance!r}.")
+        prepared = PreparedWorkload(
+            call=partial(function, **params), tolerance=None if tolerance is None else float(tolerance)
+        )
         synchronize = getattr(function, "synchronize", None)
-        call, tolerance = partial(function, **params), self._tolerance(function)
-        if callable(synchronize):
-            return PreparedWorkload(call=call, tolerance=tolerance, synchronize=synchronize, synchronizes_itself=True)
-        return PreparedWorkload(call=call, tolerance=tolerance)
-
-    def _tolerance(self, function: Callable[..., object]) -> float | None:
-        """Return the function's own tolerance, a relative error; null where it has none."""
-        value = getattr(function, "tolerance", None)
-        if value is None:
-            return None
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
-            raise BadInput(f"The tolerance of {self.name} is a relative error from 0 to 1, not {value!r}.")
-        return float(value)
+        if not callable(synchronize):
+            return prepared
+        return replace(prepared, synchronize=synchronize, synchronizes_itself=True)
 
     def _check_file(self, path: Path, params: Params) -> None:
         try:
@@ -124,9 +116,11 @@ class FunctionWorkload:
                 _check_signature(node, params, self.name)
 
     def _load(self) -> Callable[..., object]:
-        module = (
-            _import_file(Path(self._location)) if self._location.endswith(".py") else _import_module(self._location)
-        )
+        if self._location.endswith(".py"):
+            module = _import_file(Path(self._location))
+        else:
+            sys.path.insert(0, str(Path.cwd()))
+            module = importlib.import_module(self._location)
         function = getattr(module, self._function, None)
         if not callable(function):
             raise BadInput(f"{self.name} is not a function.")
@@ -138,9 +132,8 @@ def _check_signature(function: ast.FunctionDef, params: Params, name: str) -> No
     arguments = function.args
     positional = [argument.arg for argument in (*arguments.posonlyargs, *arguments.args)]
     required = positional[: len(positional) - len(arguments.defaults)]
-    required += [
-        a.arg for a, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if default is None
-    ]
+    keywords = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+    required += [argument.arg for argument, default in keywords if default is None]
     missing = [argument for argument in required if argument not in params]
     if missing:
         raise BadInput(f"{name} needs {', '.join(missing)}; set it with --param {missing[0]}=VALUE.")
@@ -165,17 +158,6 @@ def _defined_names(tree: ast.Module) -> list[str]:
             names.append((node.asname or node.name).partition(".")[0])
         pending.extend(ast.iter_child_nodes(node))
     return names
-
-
-def _module_exists(module: str) -> bool:
-    """Return whether a module can be found, in the working folder too, as in the worker."""
-    search_path = [str(Path.cwd())]
-    return importlib.util.find_spec(module) is not None or PathFinder.find_spec(module, search_path) is not None
-
-
-def _import_module(name: str) -> ModuleType:
-    sys.path.insert(0, str(Path.cwd()))
-    return importlib.import_module(name)
 
 
 def _import_file(path: Path) -> ModuleType:

@@ -6,82 +6,60 @@ and every implementation. References are pure numpy; other libraries pass their 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from assay.core.errors import BadInput, suggest_nearest
 from assay.core.results import Check
-from assay.workloads.base import shared_data
-from assay.workloads.parameters import check_choice
+from assay.workloads.base import PreparedWorkload, shared_data
+from assay.workloads.parameters import TensorProblem, check_choice, complete_config
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
-    from assay.core.values import Scalar
+    from assay.core.values import Params, Scalar
 
-
-Floats: TypeAlias = NDArray[np.floating[Any]]
-"""An array of float32 or float64."""
+Floats: TypeAlias = NDArray[np.floating[Any]]  # an array of float32 or float64
 
 ArrayShape: TypeAlias = tuple[int, ...]
 
 NUMPY_DTYPES = ("float32", "float64")
 
 
-def draw_normal(shape: ArrayShape, dtype: str, seed: int, *, stream: int = 0) -> Floats:
-    """Return values of mean 0 and standard deviation 1; each stream of a seed is independent of the others."""
-    return _generator(seed, stream).standard_normal(shape).astype(dtype)
+def _draw_new(distribution: str, shape: ArrayShape, dtype: str, seed: int, stream: int) -> Floats:
+    if distribution == "zeros":
+        return np.zeros(shape, dtype)
+    if seed < 0:
+        raise BadInput(f"The seed is zero or more, not {seed}.")
+    generator = np.random.default_rng([seed, stream])
+    values = generator.standard_normal(shape) if distribution == "normal" else generator.uniform(-1.0, 1.0, shape)
+    return values.astype(dtype)
 
 
-def draw_uniform(shape: ArrayShape, dtype: str, seed: int, *, stream: int = 0) -> Floats:
-    """Return values uniformly distributed from -1 to 1."""
-    return _generator(seed, stream).uniform(-1.0, 1.0, shape).astype(dtype)
-
-
-def draw_zeros(shape: ArrayShape, dtype: str, seed: int, *, stream: int = 0) -> Floats:  # noqa: ARG001 (one signature for all)
-    """Return zeros, whatever the seed: the data with the lowest power draw."""
-    return np.zeros(shape, dtype)
-
-
-_DRAW_FUNCTIONS: Mapping[str, Callable[..., Floats]] = {
-    "normal": draw_normal,
-    "uniform": draw_uniform,
-    "zeros": draw_zeros,
-}
-DISTRIBUTIONS = tuple(_DRAW_FUNCTIONS)
+DISTRIBUTIONS = ("normal", "uniform", "zeros")
+"""Normal: mean 0, standard deviation 1. Uniform: from -1 to 1. Zeros: the data with the lowest power draw."""
 
 NUMPY_CHOICES = {"dtype": NUMPY_DTYPES, "distribution": DISTRIBUTIONS}
 """Allowed values of text parameters of the numpy workloads."""
 
 
 def draw_array(distribution: Scalar, shape: ArrayShape, dtype: str, seed: int, *, stream: int = 0) -> Floats:
-    """Return data of the named distribution; each input of a call uses its own stream."""
-    make = partial(
-        _DRAW_FUNCTIONS[check_choice("distribution", distribution, DISTRIBUTIONS)], shape, dtype, seed, stream=stream
+    """Return data of the named distribution; each input of a call uses its own stream, independent of the others."""
+    name = check_choice("distribution", distribution, DISTRIBUTIONS)
+    return shared_data(
+        ("numpy", distribution, shape, dtype, seed, stream), lambda: _draw_new(name, shape, dtype, seed, stream)
     )
-    return shared_data(("numpy", distribution, shape, dtype, seed, stream), make)
-
-
-def _generator(seed: int, stream: int) -> np.random.Generator:
-    if seed < 0:
-        raise BadInput(f"The seed is zero or more, not {seed}.")
-    return np.random.default_rng([seed, stream])
 
 
 Doubles: TypeAlias = NDArray[np.float64]
 
 RELATIVE_ERROR = "relative error ‖out − reference‖ / ‖reference‖"
 
-TOLERANCES: Mapping[str, float] = {
-    "float64": 1e-12,
-    "float32": 1e-5,
-    "tf32": 2e-3,
-    "float16": 2e-3,
-    "bfloat16": 1e-2,
-}
+TOLERANCES: Mapping[str, float] = {"float64": 1e-12, "float32": 1e-5, "tf32": 2e-3, "float16": 2e-3, "bfloat16": 1e-2}
 """The largest relative error that passes, by the dtype of the output: some ten times its rounding.
 
 That of float32 is below the accuracy of TF32, so a product rounded to TF32 on the way does not pass as float32; where
@@ -109,21 +87,15 @@ def reference_attention(q: Floats, k: Floats, v: Floats, *, causal: bool = False
     With ``causal`` a query sees its own position and those before it.
     """
     q, k, v = _as_float64(q), _as_float64(k), _as_float64(v)
-    out = np.empty_like(q)
+    out, positions = np.empty_like(q), np.arange(q.shape[2])
     for head in np.ndindex(q.shape[:2]):
         for start in range(0, q.shape[2], _QUERIES_AT_A_TIME):
             queries = slice(start, start + _QUERIES_AT_A_TIME)
-            out[head][queries] = _attend_rows(q[head][queries], k[head], v[head], first=start if causal else None)
+            scores = q[head][queries] @ k[head].T / np.sqrt(q.shape[3])
+            if causal:
+                scores[positions > positions[queries, None]] = -np.inf
+            out[head][queries] = reference_matmul(reference_softmax(scores), v[head])
     return out
-
-
-def _attend_rows(q: Doubles, k: Doubles, v: Doubles, *, first: int | None) -> Doubles:
-    """Attend with some queries of one head; ``first`` is the position of the first where the mask is causal."""
-    scores = q @ k.T / np.sqrt(q.shape[1])
-    if first is not None:
-        positions = np.arange(first, first + len(q))
-        scores[np.arange(len(k)) > positions[:, None]] = -np.inf
-    return reference_matmul(reference_softmax(scores), v)
 
 
 def relative_error(out: NDArray[Any], ref: NDArray[Any]) -> float:
@@ -156,6 +128,62 @@ def tolerance_of(dtype: str) -> float:
 def check_output(out: NDArray[Any], ref: NDArray[Any], dtype: str) -> Check:
     """Return the relative error of an output computed in ``dtype``, and its tolerance."""
     return Check(error=relative_error(out, ref), tolerance=tolerance_of(dtype), measure=RELATIVE_ERROR)
+
+
+_Problem = TypeVar("_Problem", bound=TensorProblem)
+
+
+class NumpyCall(NamedTuple):
+    """A call that writes into ``out``, and what it must write in float64."""
+
+    call: Callable[[], None]
+    out: Floats
+    reference: Callable[[], Doubles]
+
+    def check(self, dtype: str) -> Check:
+        """Make the call, with its output overwritten by NaN before, and compare."""
+        self.out.fill(np.nan)
+        self.call()
+        return check_output(self.out, self.reference(), dtype)
+
+
+class NumpyOperator(ABC, Generic[_Problem]):
+    """An operator by numpy on a CPU, whose first configuration is the default."""
+
+    impl = "numpy"
+    device_kinds = frozenset({"cpu"})
+    choices = NUMPY_CHOICES
+    problem_type: type[_Problem]
+    params: ClassVar[Params]
+    """Default parameters but for the distribution: sizes in elements and the dtype."""
+
+    def defaults(self, device_kind: str = "cpu") -> Params:
+        """Return the sizes in elements, the dtype and the distribution of the inputs."""
+        return {**self.params, "distribution": "normal"}
+
+    def read_problem(self, params: Params) -> _Problem:
+        """Return the problem, or refuse a parameter."""
+        return self.problem_type.of(params, NUMPY_DTYPES)
+
+    @abstractmethod
+    def configs(self, params: Params) -> Sequence[Params]:
+        """Return every combination of block sizes and layouts."""
+
+    @abstractmethod
+    def make_call(self, problem: _Problem, config: Params, draw: Callable[[ArrayShape, int], Floats]) -> NumpyCall:
+        """Draw and lay out the inputs, each from a stream of its own, and allocate memory."""
+
+    def prepare(self, params: Params, config: Params | None, *, device: str, seed: int) -> PreparedWorkload:
+        """Return the call in a configuration; the process's cores are the device."""
+        problem = self.read_problem(params)
+
+        def draw(shape: ArrayShape, stream: int) -> Floats:
+            return draw_array(params["distribution"], shape, problem.dtype, seed, stream=stream)
+
+        made = self.make_call(problem, complete_config(config, self.configs(params)[0]), draw)
+        return PreparedWorkload(
+            call=made.call, check=partial(made.check, problem.dtype), flop=problem.flop, bytes_moved=problem.bytes_moved
+        )
 
 
 def _as_float64(values: NDArray[Any]) -> Doubles:

@@ -6,14 +6,16 @@ Invalid values are refused with one sentence.
 
 from __future__ import annotations
 
+import inspect
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from assay.core.errors import BadInput, suggest_nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from assay.core.values import Params, Scalar
 
@@ -57,58 +59,56 @@ def complete_config(config: Params | None, default: Params) -> Params:
     return {**default, **(config or {})}
 
 
-ITEM_BYTES: Mapping[str, int] = {"bfloat16": 2, "float16": 2, "float32": 4, "float64": 8}
-"""Bytes of one element."""
+ITEM_BYTES: Mapping[str, int] = {"bfloat16": 2, "float16": 2, "float32": 4, "float64": 8}  # bytes of one element
 
 
-class TensorProblem(Protocol):
-    """What one call of an operator computes, whichever implementation does it."""
+class TensorProblem(ABC):
+    """What one call of an operator computes, whichever implementation does it; subclasses are dataclasses."""
+
+    dtype: str
 
     @classmethod
     def of(cls, params: Params, dtypes: Sequence[str]) -> Self:
-        """Read the problem from the parameters; the implementation knows these dtypes."""
-        ...
+        """Read the problem from the parameters: sizes, flags, and the dtype, one of those of the implementation."""
+        construct: Any = cls
+        readers: dict[str, Callable[[Params, str], int | bool]] = {"int": read_size, "bool": read_flag}
+        fields = inspect.signature(cls).parameters.values()
+        values = {
+            field.name: readers[field.annotation](params, field.name) for field in fields if field.name != "dtype"
+        }
+        problem: Self = construct(**values, dtype=check_choice("dtype", params["dtype"], dtypes))
+        return problem
 
     @property
-    def dtype(self) -> str:
-        """Dtype of inputs and output."""
-        ...
-
-    @property
+    @abstractmethod
     def input_shapes(self) -> tuple[tuple[int, ...], ...]:
         """The shape of each input, in the order in which they are drawn."""
-        ...
 
     @property
+    @abstractmethod
     def output_shape(self) -> tuple[int, ...]:
         """The shape of the output."""
-        ...
 
     @property
+    @abstractmethod
     def flop(self) -> float | None:
         """Floating-point operations of one call; null where it computes nothing."""
-        ...
 
     @property
     def bytes_moved(self) -> float:
-        """Least number of bytes that one call must read and write."""
-        ...
+        """Least number of bytes that one call must move: of the inputs read once and of the output written once."""
+        elements = sum(math.prod(shape) for shape in (*self.input_shapes, self.output_shape))
+        return float(ITEM_BYTES[self.dtype] * elements)
 
 
 @dataclass(frozen=True)
-class GemmProblem:
+class GemmProblem(TensorProblem):
     """C (m × n) = A (m × k) · B (k × n), all of one dtype."""
 
     m: int
     n: int
     k: int
     dtype: str
-
-    @classmethod
-    def of(cls, params: Params, dtypes: Sequence[str]) -> Self:
-        """Read the problem from the parameters; the implementation knows these dtypes."""
-        m, n, k = (read_size(params, name) for name in ("m", "n", "k"))
-        return cls(m, n, k, check_choice("dtype", params["dtype"], dtypes))
 
     @property
     def input_shapes(self) -> tuple[tuple[int, ...], ...]:
@@ -125,14 +125,9 @@ class GemmProblem:
         """Floating-point operations: one multiplication and one addition for each of m·n·k products."""
         return 2.0 * self.m * self.n * self.k
 
-    @property
-    def bytes_moved(self) -> float:
-        """Bytes of A and B read once and of C written once."""
-        return float(ITEM_BYTES[self.dtype] * (self.m * self.k + self.k * self.n + self.m * self.n))
-
 
 @dataclass(frozen=True)
-class RowsProblem:
+class RowsProblem(TensorProblem):
     """An operation on every row of a rows × cols matrix, with some vectors of one number per column."""
 
     rows: int
@@ -141,12 +136,6 @@ class RowsProblem:
 
     flop_per_element: ClassVar[float]
     vectors: ClassVar[int] = 0
-
-    @classmethod
-    def of(cls, params: Params, dtypes: Sequence[str]) -> Self:
-        """Read the problem from the parameters; the implementation knows these dtypes."""
-        rows, cols = (read_size(params, name) for name in ("rows", "cols"))
-        return cls(rows, cols, check_choice("dtype", params["dtype"], dtypes))
 
     @property
     def input_shapes(self) -> tuple[tuple[int, ...], ...]:
@@ -162,11 +151,6 @@ class RowsProblem:
     def flop(self) -> float:
         """Floating-point operations of all elements."""
         return self.flop_per_element * self.rows * self.cols
-
-    @property
-    def bytes_moved(self) -> float:
-        """Bytes of the matrix and the vectors read once and of the output written once."""
-        return (2.0 * self.rows * self.cols + self.vectors * self.cols) * ITEM_BYTES[self.dtype]
 
 
 class SoftmaxProblem(RowsProblem):
@@ -195,7 +179,7 @@ class LayerNormProblem(RowsProblem):
 
 
 @dataclass(frozen=True)
-class AttentionProblem:
+class AttentionProblem(TensorProblem):
     """Self-attention of batch × heads sequences, each of sequence × dim queries, keys and values."""
 
     batch: int
@@ -204,14 +188,6 @@ class AttentionProblem:
     dim: int
     causal: bool
     dtype: str
-
-    @classmethod
-    def of(cls, params: Params, dtypes: Sequence[str]) -> Self:
-        """Read the problem from the parameters; the implementation knows these dtypes."""
-        batch, heads, sequence, dim = (read_size(params, name) for name in ("batch", "heads", "sequence", "dim"))
-        return cls(
-            batch, heads, sequence, dim, read_flag(params, "causal"), check_choice("dtype", params["dtype"], dtypes)
-        )
 
     @property
     def input_shapes(self) -> tuple[tuple[int, ...], ...]:
@@ -234,14 +210,9 @@ class AttentionProblem:
         pairs = s * (s + 1) // 2 if self.causal else s * s
         return 4.0 * self.batch * self.heads * pairs * self.dim
 
-    @property
-    def bytes_moved(self) -> float:
-        """Bytes of queries, keys and values read once and of the output written once."""
-        return 4.0 * math.prod(self.output_shape) * ITEM_BYTES[self.dtype]
-
 
 @dataclass(frozen=True)
-class VectorProblem:
+class VectorProblem(TensorProblem):
     """An elementwise operation on some inputs of n elements each; by default a copy, which computes nothing."""
 
     n: int
@@ -249,11 +220,6 @@ class VectorProblem:
 
     inputs: ClassVar[int] = 1
     flop_per_element: ClassVar[float | None] = None
-
-    @classmethod
-    def of(cls, params: Params, dtypes: Sequence[str]) -> Self:
-        """Read the problem from the parameters; the implementation knows these dtypes."""
-        return cls(read_size(params, "n"), check_choice("dtype", params["dtype"], dtypes))
 
     @property
     def input_shapes(self) -> tuple[tuple[int, ...], ...]:
@@ -269,11 +235,6 @@ class VectorProblem:
     def flop(self) -> float | None:
         """Floating-point operations of all elements; null for a copy."""
         return None if self.flop_per_element is None else self.flop_per_element * self.n
-
-    @property
-    def bytes_moved(self) -> float:
-        """Bytes of the inputs read once and of the output written once."""
-        return float((self.inputs + 1) * self.n * ITEM_BYTES[self.dtype])
 
 
 class TriadProblem(VectorProblem):

@@ -30,25 +30,17 @@ from assay.workloads.numpy_support import TOLERANCES
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-
-EPSILON: Mapping[str, float] = {
-    "float16": 2.0**-10,
-    "bfloat16": 2.0**-7,
-    "float32": 2.0**-23,
-    "float64": 2.0**-52,
-}
+EPSILON: Mapping[str, float] = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
 """Machine epsilon: the distance from 1 to the next larger number of a dtype."""
 
 FLOAT16_MEAN_LIMIT = 2e-4
 MAX_ERROR_RATIO = 2.0
-ACCUMULATION_FACTOR = 8.0
-"""Allowance for sums that are accumulated in the precision of the output."""
+ACCUMULATION_FACTOR = 8.0  # allowance for sums that are accumulated in the precision of the output
 
 LEAST_ROUNDING = 0.1
 """Smallest assumed error, in epsilons of the output's magnitude: masked attention of few keys may have none."""
 
-REPEATS = 3
-"""Calls whose bits are compared with those of the first."""
+REPEATS = 3  # calls whose bits are compared with those of the first
 
 
 def mean_error_limit(dtype: str) -> float:
@@ -92,18 +84,18 @@ def compare_with_limits(
         if errors.max_error > max_limit:
             than = "" if dense_max_error is None else f", {MAX_ERROR_RATIO:g} times that of masked attention"
             reasons.append(f"its largest error of {errors.max_error:.3g} is more than {max_limit:.3g}{than}")
+    numbers = {
+        "mean_error": errors.mean_error, "mean_limit": mean_limit, "max_error": errors.max_error,
+        "max_limit": max_limit, "dense_max_error": dense_max_error,
+    }  # fmt: skip
     return Parity(
         passed=not reasons,
         reason="; ".join(reasons) or None,
         measure=measure,
-        mean_error=_finite_or_none(errors.mean_error),
-        mean_limit=_finite_or_none(mean_limit),
-        max_error=_finite_or_none(errors.max_error),
-        max_limit=_finite_or_none(max_limit),
-        dense_max_error=None if dense_max_error is None else _finite_or_none(dense_max_error),
         deterministic=deterministic,
         rows_checked=errors.rows_checked,
         rows=errors.rows,
+        **{name: value for name, value in numbers.items() if value is not None and math.isfinite(value)},
     )
 
 
@@ -112,21 +104,14 @@ def unchecked_parity(measure: str, reason: str) -> Parity:
     return Parity(passed=None, reason=reason, measure=measure)
 
 
-def _finite_or_none(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
-MAX_ERROR_FACTOR = 10.0
-"""The largest of many errors is several times their mean."""
+MAX_ERROR_FACTOR = 10.0  # the largest of many errors is several times their mean
 
 REFERENCE, FAST = "the reference", "the fast function"
-OF_REFERENCE = "of the reference"
-MEASURE = f"absolute error against output {OF_REFERENCE}"
+MEASURE = "absolute error against output of the reference"
 
 _EXACT_DTYPES = ("bool", "int", "uint")
 
-_ELEMENTS_AT_ONCE = 2**22
-"""Elements compared at once; 32 MiB of float64."""
+_ELEMENTS_AT_ONCE = 2**22  # elements compared at once; 32 MiB of float64
 
 
 class IncomparableOutput(Exception):
@@ -183,7 +168,7 @@ def compare_outputs(
             reference_output,
             tolerance,
             deterministic=deterministic,
-            measure=f"absolute error against output{name} {OF_REFERENCE}",
+            measure=f"absolute error against output{name} of the reference",
         )
         for output, reference_output, name in zip(actual, expected, names, strict=True)
     ]

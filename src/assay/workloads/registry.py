@@ -20,41 +20,32 @@ if TYPE_CHECKING:
     from assay.core.values import Params, Scalar
     from assay.workloads.base import Workload
 
+_MODULES = {
+    "dilated_attention.workload": ("dilated_attention@torch",),
+    "generation.workloads": ("generate@openai", "generate@pytorch"),
+    "nsa.workloads": (
+        "compressed_attention@flash", "compressed_attention@masked", "sliding_attention@flash",
+        "sliding_attention@masked",
+    ),
+    "ops.attention": ("flash_attention@numpy", "flash_attention@torch", "flash_attention@triton"),
+    "ops.gemm": (
+        "dgemm@torch", "gemm@helion", "gemm@numpy", "gemm@torch", "gemm@triton", "hgemm@torch", "sgemm@numpy",
+        "sgemm@torch",
+    ),
+    "ops.host_load": ("cpu_hog@python", "idle@python", "memory_hog@numpy"),
+    "ops.memory": ("embedding@torch", "memcpy@torch", "pcie_copy@torch", "triad@torch"),
+    "ops.rows": (
+        "layer_norm@torch", "rms_norm@torch", "rms_norm@triton", "softmax@helion", "softmax@numpy", "softmax@torch",
+        "softmax@triton",
+    ),
+    "training.workloads": ("resnet50@torch", "transformer_step@torch"),
+}  # fmt: skip
+"""The built-in workloads by module: ``softmax@numpy`` is ``SOFTMAX_NUMPY``."""
+
 BUILT_IN = {
-    "compressed_attention@flash": "assay.workloads.nsa.workloads:COMPRESSED_ATTENTION_FLASH",
-    "compressed_attention@masked": "assay.workloads.nsa.workloads:COMPRESSED_ATTENTION_MASKED",
-    "cpu_hog@python": "assay.workloads.ops.host_load:CPU_HOG_PYTHON",
-    "dgemm@torch": "assay.workloads.ops.square_gemm:DGEMM_TORCH",
-    "dilated_attention@torch": "assay.workloads.dilated_attention.workload:DILATED_ATTENTION_TORCH",
-    "embedding@torch": "assay.workloads.ops.embedding:EMBEDDING_TORCH",
-    "flash_attention@numpy": "assay.workloads.ops.attention:FLASH_ATTENTION_NUMPY",
-    "flash_attention@torch": "assay.workloads.ops.attention:FLASH_ATTENTION_TORCH",
-    "flash_attention@triton": "assay.workloads.ops.attention:FLASH_ATTENTION_TRITON",
-    "gemm@helion": "assay.workloads.ops.gemm:GEMM_HELION",
-    "gemm@numpy": "assay.workloads.ops.gemm:GEMM_NUMPY",
-    "gemm@torch": "assay.workloads.ops.gemm:GEMM_TORCH",
-    "gemm@triton": "assay.workloads.ops.gemm:GEMM_TRITON",
-    "generate@openai": "assay.workloads.generation.workloads:GENERATE_OPENAI",
-    "generate@pytorch": "assay.workloads.generation.workloads:GENERATE_PYTORCH",
-    "hgemm@torch": "assay.workloads.ops.square_gemm:HGEMM_TORCH",
-    "idle@python": "assay.workloads.ops.host_load:IDLE_PYTHON",
-    "layer_norm@torch": "assay.workloads.ops.norms:LAYER_NORM_TORCH",
-    "memory_hog@numpy": "assay.workloads.ops.host_load:MEMORY_HOG_NUMPY",
-    "memcpy@torch": "assay.workloads.ops.memory:MEMCPY_TORCH",
-    "pcie_copy@torch": "assay.workloads.ops.memory:PCIE_COPY_TORCH",
-    "resnet50@torch": "assay.workloads.training.workloads:RESNET50_TORCH",
-    "rms_norm@torch": "assay.workloads.ops.norms:RMS_NORM_TORCH",
-    "rms_norm@triton": "assay.workloads.ops.norms:RMS_NORM_TRITON",
-    "sgemm@numpy": "assay.workloads.ops.square_gemm:SGEMM_NUMPY",
-    "sgemm@torch": "assay.workloads.ops.square_gemm:SGEMM_TORCH",
-    "sliding_attention@flash": "assay.workloads.nsa.workloads:SLIDING_ATTENTION_FLASH",
-    "sliding_attention@masked": "assay.workloads.nsa.workloads:SLIDING_ATTENTION_MASKED",
-    "softmax@helion": "assay.workloads.ops.softmax:SOFTMAX_HELION",
-    "softmax@numpy": "assay.workloads.ops.softmax:SOFTMAX_NUMPY",
-    "softmax@torch": "assay.workloads.ops.softmax:SOFTMAX_TORCH",
-    "softmax@triton": "assay.workloads.ops.softmax:SOFTMAX_TRITON",
-    "transformer_step@torch": "assay.workloads.training.workloads:TRANSFORMER_STEP_TORCH",
-    "triad@torch": "assay.workloads.ops.memory:TRIAD_TORCH",
+    key: f"assay.workloads.{module}:{key.replace('@', '_').upper()}"
+    for module, keys in _MODULES.items()
+    for key in keys
 }
 
 ALIASES = {"flash_attention_v2": "flash_attention", "gemm_benchmark": "gemm"}
@@ -64,8 +55,7 @@ PREFERRED = {"cuda": ("torch",), "cpu": ("torch", "numpy")}
 
 ENTRY_POINTS = "assay.workloads"
 
-LARGEST_SIZE = 2**48
-"""Largest allowed dimension: a larger one is a typing error, as no memory can hold it."""
+LARGEST_SIZE = 2**48  # largest allowed dimension: a larger one is a typing error, as no memory can hold it
 
 
 @dataclass(frozen=True)

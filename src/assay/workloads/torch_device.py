@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import os
 import re
+import socket
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from assay.core.errors import BadInput, MachineCannot
 from assay.machine.linux import read_limits
+from assay.workloads.base import do_nothing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
-
-Tensor: TypeAlias = Any
-"""A ``torch.Tensor``; the type checker does not see PyTorch, which is an optional dependency."""
+Tensor: TypeAlias = Any  # a ``torch.Tensor``; the type checker does not see PyTorch, which is an optional dependency
+FLASH_CAPABILITY = (8, 0)  # least compute capability of a GPU that runs flash-attention kernels
 
 _GPU_NAME = re.compile(r"cuda:(?P<index>[0-9]+)(/(?P<instance>[0-9]+))?")
 
@@ -89,23 +91,13 @@ def _warm_up_vector_functions() -> None:
 
 def synchronizer(where: str) -> Callable[[], None]:
     """Return a function that waits for all work on a device; it does nothing on a CPU, whose calls are synchronous."""
-    if where == "cpu":
-        return _do_nothing
-    return partial(import_torch().cuda.synchronize, where)
-
-
-def _do_nothing() -> None:
-    """Do nothing."""
-
-
-ROOT = Path("/")
-MIB = 2**20
+    return do_nothing if where == "cpu" else partial(import_torch().cuda.synchronize, where)
 
 
 def free_bytes(where: str) -> int:
     """Return the bytes available to tensors: on a GPU, free memory of the driver and of PyTorch's caching allocator."""
     if where == "cpu":
-        return free_host_bytes(ROOT)
+        return free_host_bytes(Path("/"))
     cuda = import_torch().cuda
     unused = cuda.memory_reserved(where) - cuda.memory_allocated(where)
     return int(cuda.mem_get_info(where)[0]) + int(unused)
@@ -116,7 +108,7 @@ def free_host_bytes(root: Path) -> int:
     lines = (root / "proc/meminfo").read_text(encoding="ascii").splitlines()
     available = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
     allowed = read_limits(root).memory_mib
-    return available if allowed is None else min(available, int(allowed * MIB))
+    return available if allowed is None else min(available, int(allowed * 2**20))
 
 
 _LIBRARIES = (
@@ -148,9 +140,9 @@ def list_kernels(call: Callable[[], object], where: str) -> tuple[str, ...]:
         call()
         synchronize()
     events = sorted(profiler.function_events, key=lambda event: float(event.time_range.start))
-    if where == "cpu":
-        return tuple(event.name for event in events if event.name.startswith("aten::"))
-    return tuple(event.name for event in events if _is_on_gpu(event))
+    if on_gpu:
+        return tuple(e.name for e in events if e.device_type.name == "CUDA" and not e.is_user_annotation)
+    return tuple(event.name for event in events if event.name.startswith("aten::"))
 
 
 def kernel_spans(call: Callable[[], object], where: str) -> list[tuple[float, float]]:
@@ -169,11 +161,73 @@ def kernel_spans(call: Callable[[], object], where: str) -> list[tuple[float, fl
     return [(event.start_ns() / 1e3, (event.start_ns() + event.duration_ns()) / 1e3) for event in events]
 
 
-def _is_on_gpu(event: Any) -> bool:
-    return event.device_type.name == "CUDA" and not event.is_user_annotation
-
-
 def library_of_kernels(kernels: tuple[str, ...]) -> str | None:
     """Return the library of GPU kernels; null where their names do not show it, as on a CPU."""
     names = [kernel.lower() for kernel in kernels]
     return next((library_name for mark, library_name in _LIBRARIES if any(mark in name for name in names)), None)
+
+
+LOCAL = ("127.0.0.1", "localhost", "::1")
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """This process's rank; ``group`` is the group for tensors, null for the default gloo group."""
+
+    rank: int = 0
+    size: int = 1
+    group: Any = None
+
+    def align(self) -> None:
+        """Wait until all ranks have reached this point."""
+        if self.size > 1:
+            import_torch().distributed.barrier()
+
+
+@dataclass
+class _GroupState:
+    """The ranks of this process and their number of users."""
+
+    ranks: Ranks | None = None
+    users: int = 0
+
+
+_GROUP = _GroupState()
+
+
+def join_ranks(where: str) -> Ranks:
+    """Return the ranks, after a rendezvous at the first call; ``where`` is PyTorch's name of this rank's device."""
+    if _GROUP.ranks is None:
+        _GROUP.ranks = _init_ranks(where, os.environ)
+    _GROUP.users += 1
+    return _GROUP.ranks
+
+
+def leave_ranks() -> None:
+    """Stop using the ranks; the last user closes the group."""
+    _GROUP.users -= 1
+    if _GROUP.users > 0 or _GROUP.ranks is None:
+        return
+    ranks, _GROUP.ranks = _GROUP.ranks, None
+    if ranks.size > 1:
+        import_torch().distributed.destroy_process_group()
+
+
+def _init_ranks(where: str, environment: Mapping[str, str]) -> Ranks:
+    """Rendezvous; tensors go over NCCL if every rank has its own GPU."""
+    size = int(environment.get("WORLD_SIZE", "1"))
+    if size == 1:
+        return Ranks()
+    if environment.get("MASTER_ADDR") in LOCAL and "lo" in {name for _, name in socket.if_nameindex()}:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    torch = import_torch()
+    dist = torch.distributed
+    dist.init_process_group("gloo")
+    gpu_id = None if where == "cpu" else f"{socket.gethostname()} {torch.cuda.get_device_properties(where).uuid}"
+    gpu_ids: list[str | None] = [None] * size
+    dist.all_gather_object(gpu_ids, gpu_id)
+    group = None
+    if None not in gpu_ids and len(set(gpu_ids)) == size and dist.is_nccl_available():
+        group = dist.new_group(backend="nccl")
+        dist.barrier(group, device_ids=[torch.device(where).index])
+    return Ranks(dist.get_rank(), size, group)

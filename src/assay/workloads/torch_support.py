@@ -21,9 +21,8 @@ import numpy as np
 
 from assay.core.errors import BadInput
 from assay.core.results import Check
-from assay.workloads import numpy_support as data
-from assay.workloads.base import LaunchedKernels, PreparedWorkload, shared_data
-from assay.workloads.numpy_support import DISTRIBUTIONS, RELATIVE_ERROR, tolerance_of
+from assay.workloads.base import LaunchedKernels, PreparedWorkload, UntunedWorkload, shared_data
+from assay.workloads.numpy_support import DISTRIBUTIONS, RELATIVE_ERROR, draw_array, tolerance_of
 from assay.workloads.parameters import TensorProblem, check_choice, read_flag
 from assay.workloads.torch_device import (
     Tensor,
@@ -35,47 +34,28 @@ from assay.workloads.torch_device import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
 
     from numpy.typing import NDArray
 
     from assay.core.values import Params, Scalar
+    from assay.workloads.numpy_support import ArrayShape
 
-
-MOST_FLOP = {"cuda": 4e11, "cpu": 5e9}
-"""FLOP that a check may take, by kind of device: well under a second."""
-
-FLOP_PER_ELEMENT = 100.0
-"""Cost of reading and writing an element, in FLOP, beside the arithmetic."""
-
-FEWEST_ROWS, MOST_ROWS = 64, 2**20
-"""Limits of the number of rows to check where not all are."""
-
-_ELEMENTS_AT_ONCE = 2**25
-"""256 MiB of float64."""
-
-
-def _identity(out: Tensor) -> Tensor:
-    return out
+MOST_FLOP = {"cuda": 4e11, "cpu": 5e9}  # FLOP that a check may take, by kind of device: well under a second
+FLOP_PER_ELEMENT = 100.0  # cost of reading and writing an element, in FLOP, beside the arithmetic
+FEWEST_ROWS, MOST_ROWS = 64, 2**20  # limits of the number of rows to check where not all are
+_ELEMENTS_AT_ONCE = 2**25  # 256 MiB of float64
 
 
 @dataclass(frozen=True)
 class TensorReference:
-    """The reference of an output by rows, which are the first axis.
+    """The reference of an output by rows, which are the first axis."""
 
-    Attributes:
-        rows: Number of rows.
-        compute_rows: Returns some of them in float64.
-        flop_per_row: Floating-point operations to compute one row.
-        elements_per_row: Float64 elements held while one row is computed.
-        by_rows: Returns an output with the rows as its first axis.
-    """
-
-    rows: int
-    compute_rows: Callable[[RowSelection], Tensor]
-    flop_per_row: float
-    elements_per_row: float
-    by_rows: Callable[[Tensor], Tensor] = _identity
+    rows: int  # number of rows
+    compute_rows: Callable[[RowSelection], Tensor]  # returns some of them in float64
+    flop_per_row: float  # floating-point operations to compute one row
+    elements_per_row: float  # float64 elements held while one row is computed
+    by_rows: Callable[[Tensor], Tensor] = lambda out: out  # returns an output with the rows as its first axis
 
     def rows_within(self, flop: float) -> int:
         """Return the number of rows to check within this many FLOP: all, or a number within the limits."""
@@ -93,12 +73,11 @@ def compare_with_reference(out: Tensor, reference: TensorReference, *, tolerance
     if count == reference.rows:
         return Check(error=_relative_error(out, reference, None), tolerance=tolerance, measure=RELATIVE_ERROR)
     chosen = spread_rows(reference.rows, count, seed)
-    measure = (
-        f"{RELATIVE_ERROR} over {count} of {reference.rows} rows, one at random from each of {count} "
-        f"bands (seed {seed})"
-    )
-    error = _relative_error(out, reference, chosen) if _is_finite(out) else math.inf
-    return Check(error=error, tolerance=tolerance, measure=measure)
+    of_all = f"{count} of {reference.rows} rows, one at random from each of {count} bands (seed {seed})"
+    parts = out.split(max(1, _ELEMENTS_AT_ONCE // max(1, out[0].numel())))
+    finite = all(bool(part.isfinite().all()) for part in parts)
+    error = _relative_error(out, reference, chosen) if finite else math.inf
+    return Check(error=error, tolerance=tolerance, measure=f"{RELATIVE_ERROR} over {of_all}")
 
 
 def spread_rows(rows: int, count: int, seed: int) -> NDArray[np.int64]:
@@ -107,26 +86,36 @@ def spread_rows(rows: int, count: int, seed: int) -> NDArray[np.int64]:
     return np.random.default_rng(seed).integers(edges[:-1], edges[1:])
 
 
-def _is_finite(out: Tensor) -> bool:
-    step = max(1, _ELEMENTS_AT_ONCE // max(1, out[0].numel()))
-    return all(bool(part.isfinite().all()) for part in out.split(step))
+class SquaredErrors:
+    """Sums of squared differences from the expected values and of squared expected values, tensor by tensor."""
+
+    def __init__(self) -> None:
+        self._difference = self._norm = 0.0
+
+    def add(self, actual: Tensor, expected: Tensor) -> None:
+        """Add a tensor and its expected values."""
+        self._difference += float((actual.detach().double() - expected).square().sum())
+        self._norm += float(expected.square().sum())
+
+    @property
+    def error(self) -> float:
+        """‖actual − expected‖ / ‖expected‖; infinity if it is not finite, or not zero where all expected values are."""
+        if self._norm == 0:
+            return 0.0 if self._difference == 0 else math.inf
+        error = math.sqrt(self._difference / self._norm)
+        return error if math.isfinite(error) else math.inf
 
 
 def _relative_error(out: Tensor, reference: TensorReference, chosen: NDArray[np.int64] | None) -> float:
     if out.shape[0] != reference.rows:
         return math.inf
-    difference = norm = 0.0
+    squares = SquaredErrors()
     for which in _row_chunks(reference, chosen, out.device):
-        expected = reference.compute_rows(which)
-        values = out[which].double()
+        expected, values = reference.compute_rows(which), out[which]
         if values.shape != expected.shape:
             return math.inf
-        difference += float((values - expected).square().sum())
-        norm += float(expected.square().sum())
-    if norm == 0:
-        return 0.0 if difference == 0 else math.inf
-    error = math.sqrt(difference / norm)
-    return error if math.isfinite(error) else math.inf
+        squares.add(values, expected)
+    return squares.error
 
 
 def _row_chunks(reference: TensorReference, chosen: NDArray[np.int64] | None, device: object) -> Iterator[RowSelection]:
@@ -141,31 +130,20 @@ def _row_chunks(reference: TensorReference, chosen: NDArray[np.int64] | None, de
 
 TORCH_DTYPES = ("bfloat16", "float16", "float32", "float64")
 
-EPS = 1e-5
-"""The epsilon that norms add to a mean square before the square root."""
+EPS = 1e-5  # the epsilon that norms add to a mean square before the square root
 
 
 @dataclass(frozen=True)
 class TensorWork:
-    """One call's work on existing tensors.
+    """One call's work on existing tensors."""
 
-    Attributes:
-        call: Does the work and returns its output.
-        reference: The expected output.
-        tolerance: The largest relative error that passes.
-        flop: Floating-point operations of one call; null where there are none.
-        bytes_moved: Least number of bytes one call must read and write.
-        out: The output tensor, where calls write into the same one; null: each returns its own.
-        backend: Returns the library of kernels.
-    """
-
-    call: Callable[[], Tensor]
-    reference: TensorReference
-    tolerance: float
-    flop: float | None
-    bytes_moved: float
-    out: Tensor | None = None
-    backend: Callable[[tuple[str, ...]], str | None] = library_of_kernels
+    call: Callable[[], Tensor]  # does the work and returns its output
+    reference: TensorReference  # the expected output
+    tolerance: float  # the largest relative error that passes
+    flop: float | None  # floating-point operations of one call; null where there are none
+    bytes_moved: float  # least number of bytes one call must read and write
+    out: Tensor | None = None  # the output tensor, where calls write into the same one; null: each returns its own
+    backend: Callable[[tuple[str, ...]], str | None] = library_of_kernels  # returns the library of kernels
 
     def check(self, seed: int) -> Check:
         """Make one call, with its output buffer overwritten by NaN before, and compare; the seed selects the rows."""
@@ -174,39 +152,35 @@ class TensorWork:
         out = self.reference.by_rows(self.call())
         return compare_with_reference(out, self.reference, tolerance=self.tolerance, seed=seed)
 
-    def launched_kernels(self, where: str) -> LaunchedKernels:
-        """Make calls, and return what one of them launched."""
-        kernels = list_kernels(self.call, where)
-        return LaunchedKernels(kernels, self.backend(kernels))
-
     def prepare(self, *, where: str, seed: int) -> PreparedWorkload:
         """Return the workload ready to be timed."""
+
+        def launched_kernels() -> LaunchedKernels:
+            kernels = list_kernels(self.call, where)
+            return LaunchedKernels(kernels, self.backend(kernels))
+
         return PreparedWorkload(
             call=self.call,
             check=lambda: self.check(seed),
-            launched_kernels=lambda: self.launched_kernels(where),
+            launched_kernels=launched_kernels,
             flop=self.flop,
             bytes_moved=self.bytes_moved,
             synchronize=synchronizer(where),
         )
 
 
-class TorchWorkload:
-    """Base class of workloads of PyTorch's own operators: they run on every device and have nothing to tune."""
+class TorchWorkload(UntunedWorkload):
+    """Base class of workloads of PyTorch's own operators: they run on every device, and PyTorch tunes them itself."""
 
     impl = "torch"
     device_kinds = frozenset({"cpu", "cuda"})
     choices: Mapping[str, tuple[str, ...]] = {"dtype": TORCH_DTYPES, "distribution": DISTRIBUTIONS}
 
-    def configs(self, params: Params) -> Sequence[Params]:
-        """Return no configurations: PyTorch chooses its own."""
-        return ()
-
 
 _Problem = TypeVar("_Problem", bound=TensorProblem)
 
 
-class TensorOperator(ABC, Generic[_Problem]):
+class TensorOperator(UntunedWorkload, ABC, Generic[_Problem]):
     """An operator on tensors in one implementation.
 
     One subclass for each operator says what is computed: the problem, its default size and the reference. For each
@@ -222,10 +196,6 @@ class TensorOperator(ABC, Generic[_Problem]):
     def defaults(self, device_kind: str = "cpu") -> Params:
         """Return the sizes in elements, the dtype and the distribution of the inputs."""
         return {**(self.gpu_params if device_kind == "cuda" else self.cpu_params), "distribution": "normal"}
-
-    def configs(self, params: Params) -> Sequence[Params]:
-        """Return no configurations: there is nothing for Assay to choose."""
-        return ()
 
     def read_problem(self, params: Params) -> _Problem:
         """Return the problem, or refuse a parameter."""
@@ -295,8 +265,7 @@ def uses_tf32(params: Params, dtype: str) -> bool:
     return requested
 
 
-RowSelection: TypeAlias = "slice | Tensor"
-"""Rows of an output: a slice, or a tensor of row indices."""
+RowSelection: TypeAlias = "slice | Tensor"  # rows of an output: a slice, or a tensor of row indices
 
 
 def reference_matmul_rows(a: Tensor, b: Tensor, which: RowSelection) -> Tensor:
@@ -340,46 +309,37 @@ def _softmax_float64(x: Tensor) -> Tensor:
     return powers / powers.sum(-1, keepdim=True)
 
 
-MOST_FROM_NUMPY = 2**22
-"""Elements; numpy draws this many in about a tenth of a second."""
-
-_ELEMENTS_PER_DRAW = 2**24
-"""Elements; 128 MiB of float64 are held beside the tensor while it is filled."""
+MOST_FROM_NUMPY = 2**22  # elements; numpy draws this many in about a tenth of a second
+_ELEMENTS_PER_DRAW = 2**24  # elements; 128 MiB of float64 are held beside the tensor while it is filled
 
 
 def draw_tensor(
-    distribution: Scalar, shape: data.ArrayShape, dtype: str, seed: int, *, where: str, stream: int = 0
+    distribution: Scalar, shape: ArrayShape, dtype: str, seed: int, *, where: str, stream: int = 0
 ) -> Tensor:
     """Return a tensor on a device; each input of a call uses its own stream."""
     make = partial(_draw_new, distribution, shape, dtype, seed, where=where, stream=stream)
     return shared_data(("torch", distribution, shape, dtype, seed, where, stream), make)
 
 
-def empty_output(like: Tensor, shape: data.ArrayShape) -> Tensor:
+def empty_output(like: Tensor, shape: ArrayShape) -> Tensor:
     """Return an uninitialized output tensor with the device and dtype of another."""
     return shared_data(("output", shape, like.dtype, like.device), lambda: like.new_empty(shape))
 
 
-def _draw_new(
-    distribution: Scalar, shape: data.ArrayShape, dtype: str, seed: int, *, where: str, stream: int
-) -> Tensor:
+def _draw_new(distribution: Scalar, shape: ArrayShape, dtype: str, seed: int, *, where: str, stream: int) -> Tensor:
     torch = import_torch()
     if math.prod(shape) <= MOST_FROM_NUMPY:
-        values = data.draw_array(distribution, shape, "float64", seed, stream=stream)
+        values = draw_array(distribution, shape, "float64", seed, stream=stream)
         return torch.from_numpy(values).to(where, getattr(torch, dtype))
-    name = check_choice("distribution", distribution, data.DISTRIBUTIONS)
+    name = check_choice("distribution", distribution, DISTRIBUTIONS)
     out = torch.zeros(shape, dtype=getattr(torch, dtype), device=where)
-    if name != "zeros":
-        _fill_tensor(out, name, seed, stream)
-    return out
-
-
-def _fill_tensor(out: Tensor, name: str, seed: int, stream: int) -> None:
+    if name == "zeros":
+        return out
     if seed < 0:
         raise BadInput(f"The seed is zero or more, not {seed}.")
-    torch = import_torch()
     generator = torch.Generator(device=out.device)
     generator.manual_seed(int(np.random.SeedSequence([seed, stream]).generate_state(1, np.uint64)[0]))
     for part in out.view(-1).split(_ELEMENTS_PER_DRAW):
         draw = torch.empty_like(part, dtype=torch.float64)
         part.copy_(draw.normal_(generator=generator) if name == "normal" else draw.uniform_(-1, 1, generator=generator))
+    return out

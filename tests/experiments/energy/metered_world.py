@@ -127,7 +127,7 @@ class World:
             level = float(np.exp(chance.normal(0, self.between)))
             facts = []
             for number, subject in enumerate(trial.roles[0].subjects):
-                told = Generation.of(subject.params)
+                told = Generation.model_validate(subject.params)
                 if self.lost is not None and before == 1 and number >= self.lost:
                     reason = "GPU 0 cannot be reached: it fell off the bus"
                 if reason is not None:

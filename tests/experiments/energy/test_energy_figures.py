@@ -15,8 +15,7 @@ from assay.experiments.energy.findings import end_sentence
 from assay.experiments.energy.report import format_share, note_texts, utilization_table
 from assay.experiments.energy.result import FIGURES, EnergyResult, EnergyRow
 from assay.experiments.energy.study import ENERGY_DISABLED, build_study
-from assay.workloads.generation.memory import ModelSizes
-from assay.workloads.generation.placement import placement_notes
+from assay.workloads.generation.placement import ModelSizes, placement_notes
 from tests.experiments.energy.metered_world import (
     DECODE_W,
     IDLE_W,

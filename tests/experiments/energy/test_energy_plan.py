@@ -44,7 +44,7 @@ def first(wanted: EnergyOptions) -> Block:
 
 
 def told(block: Block) -> list[Generation]:
-    return [Generation.of(subject.params) for subject in block.trials[0].roles[0].subjects]
+    return [Generation.model_validate(subject.params) for subject in block.trials[0].roles[0].subjects]
 
 
 def test_it_is_known_by_its_name() -> None:

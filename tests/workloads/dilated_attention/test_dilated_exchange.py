@@ -6,9 +6,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from assay.workloads.dilated_attention import attention, exchange
-from assay.workloads.dilated_attention import attention_call as work
-from assay.workloads.dilated_attention.attention_call import AttentionCall, forward
+from assay.workloads.dilated_attention import functional as work
 from assay.workloads.dilated_attention.exchange import RingExchange, Traffic
+from assay.workloads.dilated_attention.functional import AttentionCall, forward
 from assay.workloads.dilated_attention.schedule import (
     AttentionHeads,
     DilationSchedule,

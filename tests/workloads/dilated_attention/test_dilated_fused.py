@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from assay.workloads.dilated_attention.reference import dense_attention
 from assay.workloads.dilated_attention.schedule import AttentionHeads, DilationSchedule
+from assay.workloads.dilated_attention.verify import dense_attention
 from tests.workloads.dilated_attention.world import Case, drawn, in_world
 
 if TYPE_CHECKING:

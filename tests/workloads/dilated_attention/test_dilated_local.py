@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from assay.core.errors import BadInput
 from assay.workloads.dilated_attention import attention, dilated_attention
 from assay.workloads.dilated_attention.attention import flat_part_view, part_view
-from assay.workloads.dilated_attention.reference import blockwise_attention, dense_attention, multiplicity
 from assay.workloads.dilated_attention.schedule import (
     OFFSETS,
     AttentionHeads,
@@ -17,6 +16,7 @@ from assay.workloads.dilated_attention.schedule import (
     UncoveredRowsWarning,
     branch_parts,
 )
+from assay.workloads.dilated_attention.verify import blockwise_attention, dense_attention, multiplicity
 from tests.workloads.dilated_attention.world import Case, drawn, options_of
 
 LADDER = Case((4, 12, 24), (1, 2, 4))

@@ -10,8 +10,8 @@ import pytest
 from assay.core.values import Counted, Role
 from assay.workloads import registry
 from assay.workloads.dilated_attention.problem import AttentionCosts
-from assay.workloads.dilated_attention.reference import RelativeErrors, blockwise_attention, plain_attention_errors
 from assay.workloads.dilated_attention.schedule import AttentionHeads, DilationSchedule
+from assay.workloads.dilated_attention.verify import RelativeErrors, blockwise_attention, plain_attention_errors
 from tests.running import quickly
 from tests.workloads.dilated_attention.test_dilated_end_to_end import PARTS
 from tests.workloads.dilated_attention.world import Case, drawn, in_world

@@ -7,8 +7,8 @@ import pytest
 
 from assay.workloads.dilated_attention import dilated_attention
 from assay.workloads.dilated_attention.problem import AttentionCosts
-from assay.workloads.dilated_attention.reference import dense_attention
 from assay.workloads.dilated_attention.schedule import AttentionHeads, DilationSchedule, RingPosition, ring_steps
+from assay.workloads.dilated_attention.verify import dense_attention
 from tests.running import made_once
 from tests.workloads.dilated_attention.world import Case, drawn, in_world, options_of, read
 

@@ -10,8 +10,8 @@ import pytest
 
 from assay.core.errors import BadInput, TrialFailed
 from assay.worker import subjects
-from assay.workloads import registry, torch_ranks
-from assay.workloads.dilated_attention import attention_call, reference, verify
+from assay.workloads import registry, torch_device
+from assay.workloads.dilated_attention import functional, verify
 from assay.workloads.dilated_attention.exchange import Traffic
 from assay.workloads.dilated_attention.problem import DilatedAttentionProblem, ShardSource
 from assay.workloads.dilated_attention.schedule import RingPosition
@@ -146,13 +146,13 @@ def test_what_is_held_is_what_a_call_is_given() -> None:
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_wrong_result_publishes_no_time(monkeypatch: pytest.MonkeyPatch, passes: str, dtype: str) -> None:
     name = "attend_block" if passes == "forward" else "attend_block_backward"
-    right = getattr(attention_call, name)
+    right = getattr(functional, name)
 
     def slightly_wrong(*tensors: Any, **how: Any) -> Any:
         first, *others = right(*tensors, **how)
         return (first * 1.05, *others)
 
-    monkeypatch.setattr(attention_call, name, slightly_wrong)
+    monkeypatch.setattr(functional, name, slightly_wrong)
     with pytest.raises(TrialFailed, match=r"^dilated_attention@torch is wrong: its worst .* against the float64 refer"):
         facts(passes=passes, dtype=dtype)
 
@@ -202,14 +202,14 @@ def test_branches_merged_in_float64_are_the_judge_where_dense_takes_too_long(
 def test_errors_are_those_of_the_whole_and_nothing_to_hold_against_is_infinite() -> None:
     import torch
 
-    errors = reference.RelativeErrors()
+    errors = verify.RelativeErrors()
     errors.add([torch.tensor([3.0])], [torch.tensor([4.0], dtype=torch.float64)])
     errors.add([torch.tensor([3.0])], [torch.tensor([3.0], dtype=torch.float64)])
     assert errors.relative() == [pytest.approx(1 / 5)]
-    nothing = reference.RelativeErrors()
+    nothing = verify.RelativeErrors()
     nothing.add([torch.zeros(2), torch.ones(2)], [torch.zeros(2).double()] * 2)
     assert nothing.relative() == [0.0, math.inf]
-    broken = reference.RelativeErrors()
+    broken = verify.RelativeErrors()
     broken.add([torch.tensor([math.nan])], [torch.ones(1).double()])
     assert broken.relative() == [math.inf]
 
@@ -260,10 +260,10 @@ def test_the_ranks_are_left_by_whoever_met_them_also_when_nothing_comes_of_it(mo
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     first, second = (subjects.prepare_subject(meant({}), device="cpu:0", seed=0) for _ in range(2))
     assert first.align is None
-    assert torch_ranks.join_ranks("cpu") == torch_ranks.Ranks(0, 1, None)
-    assert torch_ranks._GROUP.users == 3
+    assert torch_device.join_ranks("cpu") == torch_device.Ranks(0, 1, None)
+    assert torch_device._GROUP.users == 3
     with pytest.raises(BadInput, match="not divisible into rings of 2"):
         registry.find_workload("dilated_attention", "torch").prepare(params(ring=2), None, device="cpu:0", seed=0)
-    for leave in (first.close, second.close, torch_ranks.leave_ranks):
+    for leave in (first.close, second.close, torch_device.leave_ranks):
         leave()
-    assert (torch_ranks._GROUP.users, torch_ranks._GROUP.ranks) == (0, None)
+    assert (torch_device._GROUP.users, torch_device._GROUP.ranks) == (0, None)

@@ -30,7 +30,7 @@ from assay.workloads.nsa.paths import (
     flash_sliding,
     masked_call,
 )
-from assay.workloads.nsa.verify import exact_output
+from assay.workloads.nsa.workloads import exact_output
 from tests.workloads.nsa import naive
 
 few = st.integers(1, 2)

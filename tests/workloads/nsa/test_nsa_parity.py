@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from assay.workloads import registry
-from assay.workloads.nsa import verify
+from assay.workloads.nsa import workloads
 from assay.workloads.nsa.branches import Branch, CompressedBranch, SlidingBranch
 from assay.workloads.nsa.paths import chunked_call
 from assay.workloads.parity import EPSILON, OutputErrors, compare_with_limits, max_error_limit, mean_error_limit
@@ -29,7 +29,7 @@ def told(branch: Branch, spoil: Callable[[Any], Any] = lambda out: out, *, by: B
     """Judge a branch as another one computes it, spoilt on the way."""
     given = naive.made(branch)
     call = chunked_call(by or branch, given)
-    return verify.measure_parity(branch, given, lambda: spoil(call()), seed=0)
+    return workloads.measure_parity(branch, given, lambda: spoil(call()), seed=0)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
@@ -104,18 +104,18 @@ def test_bits_that_differ_from_call_to_call_are_told_and_not_judged() -> None:
 def test_of_a_long_sequence_blocks_are_judged_the_first_and_the_last_among_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(verify, "ALL_UP_TO", 64)
-    monkeypatch.setattr(verify, "LARGEST_BLOCK", 16)
+    monkeypatch.setattr(workloads, "ALL_UP_TO", 64)
+    monkeypatch.setattr(workloads, "LARGEST_BLOCK", 16)
     found = told(SLIDING)
     assert found.passed
     assert found.rows == 200
     assert found.rows_checked is not None
     assert 64 - 16 <= found.rows_checked <= 64 + 32
     assert f"over {found.rows_checked} of 200 queries in " in found.measure
-    chosen = verify.query_blocks(SLIDING, 0)
+    chosen = workloads.query_blocks(SLIDING, 0)
     assert chosen[0] == slice(0, 16)
     assert chosen[-1] == slice(192, 200)
-    assert chosen != verify.query_blocks(SLIDING, 1)
+    assert chosen != workloads.query_blocks(SLIDING, 1)
 
 
 def test_blocks_are_so_small_that_their_scores_fit_into_memory() -> None:
@@ -124,10 +124,10 @@ def test_blocks_are_so_small_that_their_scores_fit_into_memory() -> None:
         SlidingBranch(1, 2, 2, 64, 65536, "float16", window=65536),
         CompressedBranch(4, 8, 4, 64, 65536, "float16", block=32, stride=16),
     ):
-        for rows in verify.query_blocks(branch, 0):
+        for rows in workloads.query_blocks(branch, 0):
             size = rows.stop - rows.start
-            assert size * branch.span(size) * branch.all_heads <= verify.SCORES_AT_ONCE
-    assert sum(rows.stop - rows.start for rows in verify.query_blocks(replace(SLIDING, sequence=2**14), 0)) == 2**14
+            assert size * branch.span(size) * branch.all_heads <= workloads.SCORES_AT_ONCE
+    assert sum(rows.stop - rows.start for rows in workloads.query_blocks(replace(SLIDING, sequence=2**14), 0)) == 2**14
 
 
 def test_limits_follow_the_rounding_of_a_dtype() -> None:

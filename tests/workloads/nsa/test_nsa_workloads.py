@@ -11,7 +11,7 @@ import pytest
 
 from assay.core.errors import BadInput, MachineCannot, TrialFailed
 from assay.workloads import registry
-from assay.workloads.nsa import flash_kernels
+from assay.workloads.nsa import paths
 from assay.workloads.nsa.branches import CompressedBranch, SlidingBranch
 from assay.workloads.nsa.paths import chunked_call, flash_call, masked_call
 from tests.torching import checked
@@ -190,14 +190,14 @@ def test_a_pytorch_without_flash_kernels_is_refused_in_its_own_words(way: str, m
 def test_without_the_package_its_kernels_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "flash_attn", None)
     with pytest.raises(MachineCannot, match=r"^The package flash_attn cannot be imported here \(.*\); kernel=aten"):
-        flash_kernels.load_flash_kernel("flash_attn")
+        paths.load_flash_kernel("flash_attn")
 
 
 def test_the_package_is_called_causally_with_the_same_window(monkeypatch: pytest.MonkeyPatch) -> None:
     package: Any = ModuleType("flash_attn")
     package.flash_attn_func = lambda *given, **told: (given, told)
     monkeypatch.setitem(sys.modules, "flash_attn", package)
-    found: Any = flash_kernels.load_flash_kernel("flash_attn")("q", "k", "v", 31)
+    found: Any = paths.load_flash_kernel("flash_attn")("q", "k", "v", 31)
     assert found == (("q", "k", "v"), {"causal": True, "window_size": (31, 0)})
 
 
@@ -206,14 +206,14 @@ def test_what_fails_for_another_reason_is_not_called_a_missing_kernel() -> None:
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
     with pytest.raises(RuntimeError, match="illegal memory access"):
-        flash_kernels.try_flash_call(fails)
+        paths.try_flash_call(fails)
 
 
 def test_the_kernels_of_a_gpu_prove_whose_they_are() -> None:
-    assert flash_kernels.check_kernel_used("aten", (COPY, ATEN, SPLIT)) == "flash"
-    assert flash_kernels.check_kernel_used("flash_attn", (COPY, PACKAGE)) == "flash_attn"
-    assert flash_kernels.check_kernel_used("aten", ()) is None
+    assert paths.check_kernel_used("aten", (COPY, ATEN, SPLIT)) == "flash"
+    assert paths.check_kernel_used("flash_attn", (COPY, PACKAGE)) == "flash_attn"
+    assert paths.check_kernel_used("aten", ()) is None
     with pytest.raises(TrialFailed, match="by the flash kernels of aten, but those that ran are of flash_attn"):
-        flash_kernels.check_kernel_used("aten", (PACKAGE,))
+        paths.check_kernel_used("aten", (PACKAGE,))
     with pytest.raises(TrialFailed, match="of flash_attn, but no flash kernel among those that ran"):
-        flash_kernels.check_kernel_used("flash_attn", (COPY,))
+        paths.check_kernel_used("flash_attn", (COPY,))

@@ -15,10 +15,10 @@ from pydantic import AfterValidator, BeforeValidator, Field, FiniteFloat, JsonVa
 
 from assay.core.errors import BadInput
 from assay.core.values import Value
-from assay.workloads.generation.memory import OFFLOAD_DEVICES, parse_bytes
 from assay.workloads.generation.models import is_random, model_shape
 from assay.workloads.generation.params import parse_settings
-from assay.workloads.generation.server.request_format import RequestFormat
+from assay.workloads.generation.placement import OFFLOAD_DEVICES, parse_bytes
+from assay.workloads.generation.server.protocol import RequestFormat
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -18,11 +18,10 @@ from assay.workloads.parameters import check_choice
 from assay.workloads.torch_device import import_torch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from assay.workloads.dilated_attention.schedule import BranchPart
     from assay.workloads.torch_device import Tensor
-
 
 BACKENDS = ("auto", "math", "flash", "cudnn", "triton")
 """``math``: matrix products, in float64 for float64 and in float32 otherwise. ``cudnn`` and ``flash``: PyTorch's.
@@ -30,8 +29,7 @@ BACKENDS = ("auto", "math", "flash", "cudnn", "triton")
 ``triton`` does not compute single blocks, but all local work forward; blocks are then computed by flash.
 """
 
-MAX_SCORES = 2**26
-"""Largest number of scores that ``math`` holds at once."""
+MAX_SCORES = 2**26  # largest number of scores that ``math`` holds at once
 
 
 def resolve_backend(requested: str, q: Tensor, *, padded: bool) -> str:
@@ -75,41 +73,8 @@ def attend_flat(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, backend: str) 
     return out, lse
 
 
-def attend_block_backward(
-    gradient: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    whole: tuple[Tensor, Tensor],
-    *,
-    causal: bool,
-    hidden: Tensor | None,
-    backend: str,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return what the block adds to the gradients of q, k and v, given output and log-sum-exp of the whole softmax."""
-    if backend == "math":
-        return _attend_math_backward(gradient, q, k, v, whole, causal=causal, hidden=hidden)
-    out, lse = whole
-    grad_out, q4, k4, v4, out4 = (
-        flatten_heads(x, q.shape[3]) for x in (gradient.to(q.dtype), q, k, v, out.to(q.dtype))
-    )
-    flat_sums = lse.flatten(2, 3).flatten(0, 1).contiguous()
-    gradients = attend_flat_backward(grad_out, q4, k4, v4, (out4, flat_sums), causal=causal, backend=backend)
-    dq, dk, dv = (x.unflatten(1, q.shape[2:4]).unflatten(0, q.shape[:2]) for x in gradients)
-    if q.shape[3] == 1:
-        return dq, dk, dv
-    return dq, dk.sum(3, keepdim=True), dv.sum(3, keepdim=True)
-
-
 def attend_flat_backward(
-    gradient: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    whole: tuple[Tensor, Tensor],
-    *,
-    causal: bool,
-    backend: str,
+    gradient: Tensor, q: Tensor, k: Tensor, v: Tensor, whole: tuple[Tensor, Tensor], *, causal: bool, backend: str
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients of (batch, head, position, dim) by a fused PyTorch kernel."""
     torch, (out, lse) = import_torch(), whole
@@ -130,15 +95,32 @@ def attend_flat_backward(
     return dq, dk, dv
 
 
+def attend_block_backward(
+    gradient: Tensor, q: Tensor, k: Tensor, v: Tensor, whole: tuple[Tensor, Tensor], *,
+    causal: bool, hidden: Tensor | None, backend: str,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """Return what the block adds to the gradients of q, k and v, given output and log-sum-exp of the whole softmax."""
+    if backend == "math":
+        return _attend_math_backward(gradient, q, k, v, whole, causal=causal, hidden=hidden)
+    out, lse = whole
+    tensors = (gradient.to(q.dtype), q, k, v, out.to(q.dtype))
+    grad_out, q4, k4, v4, out4 = (flatten_heads(x, q.shape[3]) for x in tensors)
+    flat_sums = lse.flatten(2, 3).flatten(0, 1).contiguous()
+    gradients = attend_flat_backward(grad_out, q4, k4, v4, (out4, flat_sums), causal=causal, backend=backend)
+    dq, dk, dv = (x.unflatten(1, q.shape[2:4]).unflatten(0, q.shape[:2]) for x in gradients)
+    if q.shape[3] == 1:
+        return dq, dk, dv
+    return dq, dk.sum(3, keepdim=True), dv.sum(3, keepdim=True)
+
+
 def flatten_heads(x: Tensor, query_heads: int) -> Tensor:
     """Return (batch, head, position, dim), a view where strides allow; keys are repeated for heads that share them."""
     return x.expand(-1, -1, -1, query_heads, -1, -1).flatten(2, 3).flatten(0, 1)
 
 
 def _attend_math(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, hidden: Tensor | None) -> tuple[Tensor, Tensor]:
-    torch, kind = import_torch(), accumulation_dtype(q.dtype)
-    out = torch.empty(q.shape, dtype=kind, device=q.device)
-    lse = torch.empty(q.shape[:-1], dtype=kind, device=q.device)
+    kind = accumulation_dtype(q.dtype)
+    out, lse = q.new_empty(q.shape, dtype=kind), q.new_empty(q.shape[:-1], dtype=kind)
     for rows in _row_blocks(q, k):
         scores = _scores(q, k, rows, causal=causal, hidden=hidden)
         some = scores.logsumexp(-1)
@@ -148,21 +130,13 @@ def _attend_math(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, hidden: Tenso
 
 
 def _attend_math_backward(
-    gradient: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    whole: tuple[Tensor, Tensor],
-    *,
-    causal: bool,
-    hidden: Tensor | None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    torch, kind = import_torch(), accumulation_dtype(q.dtype)
-    out, lse = whole
+    gradient: Tensor, q: Tensor, k: Tensor, v: Tensor, whole: tuple[Tensor, Tensor], *,
+    causal: bool, hidden: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    kind, (out, lse) = accumulation_dtype(q.dtype), whole
     gradient, keys, values = (x.to(kind) for x in (gradient, k, v))
     scale = 1 / math.sqrt(q.shape[-1])
-    dq = torch.empty(q.shape, dtype=kind, device=q.device)
-    dk, dv = torch.zeros_like(keys), torch.zeros_like(values)
+    dq, dk, dv = q.new_empty(q.shape, dtype=kind), keys.new_zeros(keys.shape), values.new_zeros(values.shape)
     for rows in _row_blocks(q, k):
         weights = _exp_scores(_scores(q, k, rows, causal=causal, hidden=hidden), lse[..., rows])
         grad_out, here = gradient[..., rows, :], q[..., rows, :].to(kind)
@@ -205,9 +179,8 @@ class MergedOutput(NamedTuple):
     @classmethod
     def empty(cls, q: Tensor) -> Self:
         """Return the merge of no parts: 0, and minus infinity."""
-        torch, kind = import_torch(), accumulation_dtype(q.dtype)
-        out = torch.zeros(q.shape, dtype=kind, device=q.device)
-        return cls(out, torch.full(q.shape[:-1], -math.inf, dtype=kind, device=q.device))
+        kind = accumulation_dtype(q.dtype)
+        return cls(q.new_zeros(q.shape, dtype=kind), q.new_full(q.shape[:-1], -math.inf, dtype=kind))
 
     def at(self, part: BranchPart) -> MergedOutput:
         """Return views of a part's rows, in block shape."""
@@ -224,19 +197,9 @@ class MergedOutput(NamedTuple):
         return (other.lse - self.lse.masked_fill(self.lse == -math.inf, math.inf)).exp()
 
 
-def merge_outputs(several: Sequence[MergedOutput], q: Tensor) -> MergedOutput:
-    """Return the merge of merges."""
-    whole = MergedOutput.empty(q)
-    for merged in several:
-        whole.add(merged.out, merged.lse)
-    return whole
-
-
 def part_view(x: Tensor, part: BranchPart) -> Tensor:
     """Return a part of (batch, position, key head, query head, dim) in block shape, without a copy."""
-    segments = x.shape[1] // part.segment
-    split = x.unflatten(1, (segments, part.segment // part.rate, part.rate))
-    return split[:, :, :, part.offset, part.heads].permute(0, 1, 3, 4, 2, 5)
+    return _split_segments(x, part)[:, :, :, part.offset, part.heads].permute(0, 1, 3, 4, 2, 5)
 
 
 def flat_part_view(x: Tensor, part: BranchPart, query_heads: int) -> Tensor:
@@ -260,6 +223,9 @@ def mask_part_view(mask: Tensor | None, part: BranchPart) -> Tensor | None:
     """Return a part of a mask of keys (batch, position) in the shape of blocks' ``hidden``."""
     if mask is None:
         return None
-    segments = mask.shape[1] // part.segment
-    split = mask.unflatten(1, (segments, part.segment // part.rate, part.rate))
-    return split[..., part.offset][:, :, None, None, None]
+    return _split_segments(mask, part)[..., part.offset][:, :, None, None, None]
+
+
+def _split_segments(x: Tensor, part: BranchPart) -> Tensor:
+    """Return (batch, position, …) as (batch, segment, kept position, offset, …), without a copy."""
+    return x.unflatten(1, (x.shape[1] // part.segment, part.segment // part.rate, part.rate))

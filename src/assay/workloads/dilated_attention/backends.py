@@ -1,20 +1,20 @@
 """Backends for a rank's local work: the requested one, or on a GPU the fastest that is correct.
 
 ``PartwiseBackend`` runs a fused PyTorch kernel per part and one Triton kernel to merge them; ``FusedBackend`` runs one
-Triton kernel for all branches. Both are exact forward and backward, as ``attention_call`` without a backend is; they
-differ in how often they pass over memory. Candidates are checked against float64 and raced once per shape.
+Triton kernel for all branches. Both are exact forward and backward, as ``functional.forward`` without a backend is;
+they differ in how often they pass over memory. Candidates are checked against float64 and raced once per shape.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Self
 
 from assay.core.errors import AssayError, BadInput
-from assay.workloads import triton_support as triton_common
+from assay.workloads import kernel_support
 from assay.workloads.dilated_attention.attention import (
     MergedOutput,
     accumulation_dtype,
@@ -22,41 +22,30 @@ from assay.workloads.dilated_attention.attention import (
     attend_flat_backward,
     flat_part_view,
 )
-from assay.workloads.dilated_attention.reference import blockwise_attention, dense_attention
+from assay.workloads.kernel_support import next_power_of_two
 from assay.workloads.torch_device import import_torch
-from assay.workloads.triton_support import next_power_of_two
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from assay.workloads.dilated_attention.attention_call import LocalBackend
+    from assay.workloads.dilated_attention.functional import LocalBackend
     from assay.workloads.dilated_attention.schedule import AttentionHeads, BranchPart, DilatedBranch, DilationSchedule
     from assay.workloads.torch_device import Tensor
 
-
-MERGE_ROWS = 32
-"""Rows of one head per program of the merge kernel."""
+MERGE_ROWS = 32  # rows of one head per program of the merge kernel
 
 QKV = tuple["Tensor", "Tensor", "Tensor"]
 
 
 @dataclass(frozen=True)
 class PartwiseBackend:
-    """Each part by a fused PyTorch kernel, merged by one of our kernels.
+    """Each part by a fused PyTorch kernel, merged by one of our kernels."""
 
-    Attributes:
-        parts: The parts of the rank's shard.
-        heads: The heads.
-        causal: Whether a query sees only its own position and those before it.
-        backend: Backend of blocks: ``cudnn`` or ``flash``.
-        merges_more: Whether more is merged afterwards, so that sums stay in float32.
-    """
-
-    parts: tuple[BranchPart, ...]
-    heads: AttentionHeads
-    causal: bool
-    backend: str
-    merges_more: bool = False
+    parts: tuple[BranchPart, ...]  # the parts of the rank's shard
+    heads: AttentionHeads  # the heads
+    causal: bool  # whether a query sees only its own position and those before it
+    backend: str  # backend of blocks: ``cudnn`` or ``flash``
+    merges_more: bool = False  # whether more is merged afterwards, so that sums stay in float32
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> MergedOutput:
         """Return the merge of all parts, in the shapes of a call."""
@@ -66,23 +55,18 @@ class PartwiseBackend:
             out, some = attend_flat(*views, causal=self.causal, backend=self.backend)
             outs.append(pack_heads(out))
             lse.append(some.float().contiguous())
-        torch = import_torch()
-        out = torch.empty(q.shape, dtype=self._output_dtype(q), device=q.device)
-        merged = torch.empty(q.shape[:-1], dtype=torch.float32, device=q.device)
+        merged = MergedOutput(
+            q.new_empty(q.shape, dtype=self.output_dtype(q)), q.new_empty(q.shape[:-1], dtype=import_torch().float32)
+        )
         table = {**self._part_table, "shared": self.heads.shared_by}
-        _launch_kernel("merge_parts", (tuple(outs), tuple(lse), out, merged), q.shape, table)
-        return MergedOutput(out, merged)
+        _launch_kernel("merge_parts", (tuple(outs), tuple(lse), *merged), q.shape, table)
+        return merged
 
     def backward(self, gradient: Tensor, qkv: QKV, merged: MergedOutput) -> QKV:
         """Return the parts' gradients of q, k and v, from that of the output."""
         q, k, v = qkv
-        gradients = [self._part_gradients(part, gradient, qkv, merged) for part in self.parts]
-        dq, dk, dv = zip(*gradients, strict=True)
-        return (
-            self._sum_parts(dq, q, self.heads.shared_by),
-            self._sum_parts(dk, k, 1),
-            self._sum_parts(dv, v, 1),
-        )
+        dq, dk, dv = zip(*(self._part_gradients(part, gradient, qkv, merged) for part in self.parts), strict=True)
+        return self._sum_parts(dq, q, self.heads.shared_by), self._sum_parts(dk, k, 1), self._sum_parts(dv, v, 1)
 
     def _part_gradients(self, part: BranchPart, gradient: Tensor, qkv: QKV, merged: MergedOutput) -> QKV:
         shared = self.heads.shared_by
@@ -94,12 +78,13 @@ class PartwiseBackend:
         return pack_heads(dq), pack_heads(dk), pack_heads(dv)
 
     def _sum_parts(self, gradients: tuple[Tensor, ...], like: Tensor, shared: int) -> Tensor:
-        out: Tensor = import_torch().empty(like.shape, dtype=self._output_dtype(like), device=like.device)
+        out: Tensor = like.new_empty(like.shape, dtype=self.output_dtype(like))
         table = {name: value for name, value in self._part_table.items() if name != "segments"}
         _launch_kernel("sum_parts", (gradients, out), like.shape, {**table, "shared": shared})
         return out
 
-    def _output_dtype(self, x: Tensor) -> Any:
+    def output_dtype(self, x: Tensor) -> Any:
+        """Return the dtype of outputs and gradients."""
         return accumulation_dtype(x.dtype) if self.merges_more else x.dtype
 
     @cached_property
@@ -131,38 +116,22 @@ class FusedTiling:
 
 @dataclass(frozen=True)
 class FusedBackend:
-    """All branches in one of our kernels, forward; the backward pass is that of ``partwise``.
+    """All branches in one of our kernels, forward; the backward pass is that of ``partwise``."""
 
-    Attributes:
-        schedule: The branches, with no segment longer than the rank's shard.
-        partwise: The backend of the backward pass.
-        tiling: The tiling of the kernel.
-    """
-
-    schedule: DilationSchedule
-    partwise: PartwiseBackend
-    tiling: FusedTiling = FusedTiling()
+    schedule: DilationSchedule  # the branches, with no segment longer than the rank's shard
+    partwise: PartwiseBackend  # the backend of the backward pass
+    tiling: FusedTiling = FusedTiling()  # the tiling of the kernel
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> MergedOutput:
         """Return the merge of all branches, in the shapes of a call."""
-        heads = self.partwise.heads
-        kind = accumulation_dtype(q.dtype) if self.partwise.merges_more else q.dtype
+        heads, causal, kind = self.partwise.heads, self.partwise.causal, self.partwise.output_dtype(q)
         flat = q.flatten(2, 3), k.squeeze(3), v.squeeze(3)
-        merged = fused_forward(flat, self.schedule, heads, causal=self.partwise.causal, dtype=kind, tiling=self.tiling)
+        merged = fused_forward(flat, self.schedule, heads, causal=causal, dtype=kind, tiling=self.tiling)
         return MergedOutput(*(x.unflatten(2, (heads.keys, heads.shared_by)) for x in merged))
 
     def backward(self, gradient: Tensor, qkv: QKV, merged: MergedOutput) -> QKV:
         """Return the gradients of q, k and v, from that of the output."""
         return self.partwise.backward(gradient, qkv, merged)
-
-
-def check_kernel_support(q: Tensor, backend: str) -> None:
-    """Refuse tensors that our kernels do not support."""
-    name = str(q.dtype).removeprefix("torch.")
-    if name not in triton_common.TRITON_DTYPES:
-        raise BadInput(f"The backend {backend} takes {', '.join(triton_common.TRITON_DTYPES)}, not {name}.")
-    if q.device.type not in triton_common.triton_device_kinds():
-        raise BadInput(f"The backend {backend} runs on a GPU, not on {q.device.type}.")
 
 
 def pack_heads(x: Tensor) -> Tensor:
@@ -174,7 +143,8 @@ def _launch_kernel(kernel: str, args: tuple[Any, ...], shape: Sequence[int], tab
     batch, sequence, keys, shared, dim = shape
     heads, blocks = keys * shared, -(-sequence // MERGE_ROWS)
     fixed = {"heads": heads, "dim": dim, "block_d": next_power_of_two(dim), "block": MERGE_ROWS}
-    triton_common.load_kernel(kernel, "dilated_attention")[(batch * blocks * heads,)](*args, sequence, **fixed, **table)
+    launch = kernel_support.load_kernel(kernel, "dilated_attention")[(batch * blocks * heads,)]
+    launch(*args, sequence, **fixed, **table)
 
 
 def fused_forward(
@@ -192,53 +162,37 @@ def fused_forward(
     batch, sequence, _, dim = q.shape
     out = torch.empty_like(q, dtype=dtype or q.dtype)
     lse = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
-    period = math.lcm(*(branch.rate for branch in schedule.branches))
+    segments, rates = zip(*((branch.segment, branch.rate) for branch in schedule.branches), strict=True)
+    period = math.lcm(*rates)
     blocks = -(-sequence // (period * tiling.block_q))
-    triton_common.load_kernel("dilated_attention", "dilated_attention")[(batch * heads.queries * period * blocks,)](
-        q,
-        k,
-        v,
-        out,
-        lse,
-        sequence,
-        math.log2(math.e) / math.sqrt(dim),
+    kernel = kernel_support.load_kernel("dilated_attention", "dilated_attention")
+    kernel[(batch * heads.queries * period * blocks,)](
+        *(q, k, v, out, lse, sequence, math.log2(math.e) / math.sqrt(dim)),
         heads=heads.queries,
         key_heads=heads.keys,
-        segments=tuple(branch.segment for branch in schedule.branches),
-        rates=tuple(branch.rate for branch in schedule.branches),
+        segments=segments,
+        rates=rates,
         period=period,
         modulo=heads.rule == "modulo",
         dim=dim,
         block_d=next_power_of_two(dim),
-        block_q=tiling.block_q,
-        block_k=tiling.block_k,
         aligned=not causal and all(tiling.fits(branch, period) for branch in schedule.branches),
         causal=causal,
         precision="ieee",
-        widen=triton_common.is_triton_interpreted(),
-        num_warps=tiling.num_warps,
-        num_stages=tiling.num_stages,
+        widen=kernel_support.is_triton_interpreted(),
+        **asdict(tiling),
     )
     return MergedOutput(out, lse)
 
 
-if TYPE_CHECKING:
-    QKVTensors = tuple[Tensor, Tensor, Tensor]
-
-RACE_S = 1.0
-"""Approximate duration of a race of backends, once per shape, without their first calls, which may compile."""
+RACE_S = 1.0  # approximate duration of a race of backends, once per shape, without their first calls, which may compile
 
 CHECKED_ROWS, MAX_DENSE_ROWS = 64, 16384
 PARTWISE_KERNELS = ("cudnn", "flash")
 MAX_ERROR = {"bfloat16": 2.0**-6, "float16": 2.0**-9}
 """Largest error of a row against float64, relative to the largest element: some roundings of the dtype."""
 
-TILINGS = (
-    FusedTiling(128, 64, 4, 3),
-    FusedTiling(128, 64, 4, 4),
-    FusedTiling(128, 128, 4, 3),
-    FusedTiling(128, 64, 8, 3),
-)
+TILINGS = tuple(FusedTiling(128, *more) for more in ((64, 4, 3), (64, 4, 4), (128, 4, 3), (64, 8, 3)))
 """Tilings of our kernel: first the best of those tried on a Hopper GPU, then one for larger heads."""
 
 
@@ -252,11 +206,6 @@ class CallShape:
     causal: bool
     merges_more: bool
 
-    @property
-    def key(self) -> tuple[DilationSchedule, AttentionHeads, bool, bool]:
-        """The key that distinguishes it among calls of the same tensors."""
-        return self.schedule, self.heads, self.causal, self.merges_more
-
     def partwise(self, backend: str) -> PartwiseBackend:
         """Return the backend with a kernel per part."""
         return PartwiseBackend(self.parts, self.heads, self.causal, backend, self.merges_more)
@@ -268,39 +217,36 @@ class CallShape:
 
 def requested_backend(backend: str, q: Tensor, shape: CallShape) -> LocalBackend | None:
     """Return a requested backend; null: parts are computed and merged one by one."""
+    name, dtypes = str(q.dtype).removeprefix("torch."), kernel_support.TRITON_DTYPES
+    has_device = q.device.type in kernel_support.triton_device_kinds()
     if backend == "triton":
-        check_kernel_support(q, backend)
+        if name not in dtypes:
+            raise BadInput(f"The backend {backend} takes {', '.join(dtypes)}, not {name}.")
+        if not has_device:
+            raise BadInput(f"The backend {backend} runs on a GPU, not on {q.device.type}.")
         return shape.fused(TILINGS[0], "flash")
-    if backend not in {"cudnn", "flash"} or not triton_common.is_triton_installed():
+    if backend not in {"cudnn", "flash"} or not kernel_support.is_triton_installed():
         return None
-    try:
-        check_kernel_support(q, backend)
-    except BadInput:
-        return None
-    return shape.partwise(backend)
+    return shape.partwise(backend) if name in dtypes and has_device else None
 
 
 def can_race_backends(q: Tensor) -> bool:
     """Return whether backends can be raced for a tensor: on a GPU, in a dtype of the fused kernels."""
     half = str(q.dtype).removeprefix("torch.") in MAX_ERROR
     shaped = q.shape[-1] % 8 == 0 and q.shape[-1] <= 256
-    return bool(
-        q.is_cuda
-        and half
-        and shaped
-        and triton_common.is_triton_installed()
-        and not triton_common.is_triton_interpreted()
-    )
+    compiled = kernel_support.is_triton_installed() and not kernel_support.is_triton_interpreted()
+    return bool(q.is_cuda and half and shaped and compiled)
 
 
-def fastest_backend(qkv: QKVTensors, shape: CallShape) -> LocalBackend:
+def fastest_backend(qkv: QKV, shape: CallShape) -> LocalBackend:
     """Return the fastest correct backend for these tensors, raced once per shape and cached in this process.
 
     While a CUDA graph is captured nothing can be raced, and PyTorch's flash attention is used.
     """
     torch, (q, k, v) = import_torch(), qkv
     backward = torch.is_grad_enabled() and any(x.requires_grad for x in qkv)
-    key = (torch.cuda.get_device_name(q.device), q.dtype, tuple(q.shape), tuple(k.shape), *shape.key, backward)
+    tensors = torch.cuda.get_device_name(q.device), q.dtype, tuple(q.shape), tuple(k.shape)
+    key = (*tensors, shape.schedule, shape.heads, shape.causal, shape.merges_more, backward)
     if key not in _fastest:
         if torch.cuda.is_current_stream_capturing():
             return shape.partwise("flash")
@@ -328,24 +274,25 @@ def backend_candidates(shape: CallShape, *, backward: bool) -> dict[str, LocalBa
     return backends
 
 
-def race_backends(qkv: QKVTensors, shape: CallShape, *, backward: bool) -> LocalBackend:
+def race_backends(qkv: QKV, shape: CallShape, *, backward: bool) -> LocalBackend:
     """Return the fastest of the backends that run here and are correct."""
     from assay.timing.pick import pick
 
+    torch, q = import_torch(), qkv[0]
     backends = backend_candidates(shape, backward=backward)
-    grad_out = _random_like(qkv[0])
-    calls = {
-        name: partial(call_backend, backend, qkv, grad_out if backward else None) for name, backend in backends.items()
-    }
-    reference = BackendReference.of(qkv, shape, grad_out if backward else None)
+    source = torch.Generator(device=q.device).manual_seed(0)  # leaves the caller's random state alone
+    random = torch.randn(q.shape, generator=source, dtype=torch.float32, device=q.device).to(q.dtype)
+    grad_out = random if backward else None
+    calls = {name: partial(call_backend, backend, qkv, grad_out) for name, backend in backends.items()}
+    reference = BackendReference.of(qkv, shape, grad_out)
     try:
-        picked = pick(calls, check=reference.accepts, device=str(qkv[0].device), cache="warm", budget_s=RACE_S)
+        picked = pick(calls, check=reference.accepts, device=str(q.device), cache="warm", budget_s=RACE_S)
     except AssayError as error:
-        warnings.warn(f"No way to compute dilated attention was found to be right and raced: {error}", stacklevel=4)
+        warnings.warn(f"No backend of dilated attention was found to be correct and raced: {error}", stacklevel=4)
         return shape.partwise("flash")
     race = {
-        "shape": list(qkv[0].shape),
-        "dtype": str(qkv[0].dtype).removeprefix("torch."),
+        "shape": list(q.shape),
+        "dtype": str(q.dtype).removeprefix("torch."),
         "backward": backward,
         "winner": picked.winner,
         "time_us": {candidate.name: candidate.time_us for candidate in picked.ranking},
@@ -354,14 +301,7 @@ def race_backends(qkv: QKVTensors, shape: CallShape, *, backward: bool) -> Local
     return backends[picked.winner]
 
 
-def _random_like(x: Tensor) -> Tensor:
-    """Return random numbers without affecting the caller's random state."""
-    torch = import_torch()
-    source = torch.Generator(device=x.device).manual_seed(0)
-    return torch.randn(x.shape, generator=source, dtype=torch.float32, device=x.device).to(x.dtype)
-
-
-def call_backend(backend: LocalBackend, qkv: QKVTensors, grad_out: Tensor | None) -> tuple[Tensor, ...]:
+def call_backend(backend: LocalBackend, qkv: QKV, grad_out: Tensor | None) -> tuple[Tensor, ...]:
     """Return the output and, given its gradient, those of q, k and v."""
     merged = backend.forward(*qkv)
     rounded = merged._replace(out=merged.out.to(qkv[0].dtype))
@@ -377,27 +317,25 @@ class BackendReference:
     max_error: float
 
     @classmethod
-    def of(cls, qkv: QKVTensors, shape: CallShape, grad_out: Tensor | None) -> Self:
+    def of(cls, qkv: QKV, shape: CallShape, grad_out: Tensor | None) -> Self:
         """Compute it in float64: all rows and gradients where that is cheap, otherwise some rows of the output."""
-        torch = import_torch()
+        from assay.workloads.dilated_attention.verify import blockwise_attention, dense_attention
+
+        torch, branches = import_torch(), (shape.schedule, shape.heads)
         span = max(part.segment for part in shape.parts)
         q, k, v = (x[:1, :span].flatten(2, 3) for x in qkv)
         furthest = MAX_ERROR[str(q.dtype).removeprefix("torch.")]
         if grad_out is None or span > MAX_DENSE_ROWS:
             rows = torch.linspace(0, span - 1, min(span, CHECKED_ROWS), device=q.device).long()
-            return cls(
-                rows, (dense_attention(q, k, v, shape.schedule, shape.heads, causal=shape.causal, rows=rows),), furthest
-            )
+            return cls(rows, (dense_attention(q, k, v, *branches, causal=shape.causal, rows=rows),), furthest)
         gradient = grad_out[:1, :span].flatten(2, 3)
-        expected = blockwise_attention(q, k, v, shape.schedule, shape.heads, gradient=gradient, causal=shape.causal)
+        expected = blockwise_attention(q, k, v, *branches, gradient=gradient, causal=shape.causal)
         return cls(torch.arange(span, device=q.device), expected, furthest)
 
     def accepts(self, outputs: Any) -> bool:
         """Return whether a backend's output and gradients match."""
-        pairs = zip(self.expected, outputs, strict=False)
-        return all(
-            self._is_close(expected, output[:1].flatten(2, 3)[:, self.rows].double()) for expected, output in pairs
-        )
-
-    def _is_close(self, expected: Tensor, output: Tensor) -> bool:
-        return bool((output - expected).abs().max() <= self.max_error * expected.abs().max())
+        pairs = [
+            (expected, output[:1].flatten(2, 3)[:, self.rows].double())
+            for expected, output in zip(self.expected, outputs, strict=False)
+        ]
+        return all(bool((out - right).abs().max() <= self.max_error * right.abs().max()) for right, out in pairs)

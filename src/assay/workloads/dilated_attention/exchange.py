@@ -65,7 +65,7 @@ def begin_transfers(
         staged = send.to("cpu", copy=True) if needs_host_copy(group, send) else send
         operations.append(dist.P2POp(dist.isend, staged, group=group, group_peer=send_to))
     if receive_from is not None and receive is not None:
-        host = import_torch().empty_like(receive, device="cpu") if needs_host_copy(group, receive) else None
+        host = receive.new_empty(receive.shape, device="cpu") if needs_host_copy(group, receive) else None
         landing = receive if host is None else host
         operations.append(dist.P2POp(dist.irecv, landing, group=group, group_peer=receive_from))
     works = list(dist.batch_isend_irecv(operations)) if operations else []
@@ -121,7 +121,7 @@ class RingExchange:
         if isinstance(self.group, NoTransfers):
             return self.group.arrived(shape, dtype, like.device)
         self.traffic.messages += 1
-        return import_torch().empty(shape, dtype=dtype, device=like.device)
+        return like.new_empty(shape, dtype=dtype)
 
     def shape(self, step: RingStep, like: Tensor) -> tuple[int, ...]:
         """Return the shape of a step's messages."""
@@ -140,7 +140,7 @@ class KeyArrivals:
     def __init__(self, exchange: RingExchange, k: Tensor, v: Tensor) -> None:
         self._exchange, self._k, self._v = exchange, k, v
         self._held: Tensor | None = None
-        self._onward: Tensor | None = None
+        self._onward: Tensor | None = None  # kept alive while it is being sent
         self._incoming: Tensor | None = None
         self._works: list[Any] = []
         self._post(0)
@@ -154,22 +154,22 @@ class KeyArrivals:
 
     def _post(self, number: int) -> None:
         """Start the transfers of a step: pass on the held keys, or in a branch's first step the rank's own."""
-        self._works, self._incoming = [], None
-        if number == len(self._exchange.steps):
+        self._works, self._incoming, exchange = [], None, self._exchange
+        if number == len(exchange.steps):
             return
-        step = self._exchange.steps[number]
+        step = exchange.steps[number]
         self._onward = self._own(step) if step.number == 1 else self._held
         if step.receive_from is not None:
-            self._incoming = self._exchange.receive_buffer(step, self._k, self._k.dtype)
-            if not self._exchange.sends_nothing:
-                self._exchange.traffic.keys_received += self._incoming.nbytes
-        self._works = self._exchange.post(self._onward, step.send_to, self._incoming, step.receive_from)
+            self._incoming = exchange.receive_buffer(step, self._k, self._k.dtype)
+            if not exchange.sends_nothing:
+                exchange.traffic.keys_received += self._incoming.nbytes
+        self._works = exchange.post(self._onward, step.send_to, self._incoming, step.receive_from)
 
     def _own(self, step: RingStep) -> Tensor | None:
+        """Return the rank's own keys and values of a branch, packed; null where they are not sent."""
         if step.send_to is None or self._exchange.sends_nothing:
             return None
-        shape = self._exchange.shape(step, self._k)
-        packed = import_torch().empty(shape, dtype=self._k.dtype, device=self._k.device)
+        packed: Tensor = self._k.new_empty(self._exchange.shape(step, self._k))
         for part in self._exchange.parts_of(step):
             for slot, x in zip(packed, (self._k, self._v), strict=True):
                 packed_part_view(slot, part).copy_(part_view(x, part))

@@ -12,7 +12,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from assay.core.errors import BadInput
-from assay.workloads.dilated_attention import attention_call as work
+from assay.workloads.dilated_attention import functional as work
 from assay.workloads.dilated_attention.attention import MergedOutput
 from assay.workloads.dilated_attention.exchange import Traffic
 from assay.workloads.dilated_attention.functional import (
@@ -26,7 +26,7 @@ from assay.workloads.dilated_attention.schedule import AttentionHeads, DilationS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from assay.workloads.dilated_attention.attention_call import AttentionCall
+    from assay.workloads.dilated_attention.functional import AttentionCall
     from assay.workloads.torch_device import Tensor
 
 

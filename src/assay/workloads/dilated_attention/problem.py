@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 from weakref import WeakValueDictionary
 
 from assay.core.errors import BadInput
-from assay.workloads import triton_support as triton_common
+from assay.workloads import kernel_support
 from assay.workloads.dilated_attention.attention import BACKENDS
 from assay.workloads.dilated_attention.schedule import (
     OFFSETS,
@@ -28,43 +28,32 @@ from assay.workloads.parameters import ITEM_BYTES, check_choice, read_flag, read
 from assay.workloads.torch_support import draw_tensor
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from assay.core.values import Params, Scalar
-    from assay.workloads.dilated_attention.schedule import DilatedBranch, RingStep
+    from assay.workloads.dilated_attention.schedule import RingStep
     from assay.workloads.torch_device import Tensor
 
-
-BACKWARD_FLOP = 2.5
-"""Ratio of backward to forward FLOP: five matrix products to two."""
+BACKWARD_FLOP = 2.5  # ratio of backward to forward FLOP: five matrix products to two
 
 
 @dataclass(frozen=True)
 class AttentionCosts:
-    """Costs of one call over a whole sequence.
+    """Costs of one call over a whole sequence."""
 
-    Attributes:
-        schedule: The branches.
-        heads: The heads.
-        batch: Sequences.
-        sequence: Positions of each.
-        dim: Elements of a head.
-        item_bytes: Bytes of an element.
-        causal: Whether a query sees only its own position and those before it.
-    """
-
-    schedule: DilationSchedule
-    heads: AttentionHeads
-    batch: int
-    sequence: int
-    dim: int
-    item_bytes: int
-    causal: bool = False
+    schedule: DilationSchedule  # the branches
+    heads: AttentionHeads  # the heads
+    batch: int  # sequences
+    sequence: int  # positions of each
+    dim: int  # elements of a head
+    item_bytes: int  # bytes of an element
+    causal: bool = False  # whether a query sees only its own position and those before it
 
     @property
     def flop(self) -> float:
         """Floating-point operations of the forward pass: 4·B·H·d·N·Σ w/r² without a mask, counted exactly with one."""
-        return self._flop_of(sum(self._pairs(branch) for branch in self.schedule.branches))
+        pairs = (self.sequence // b.segment * self._square(b.kept_positions) for b in self.schedule.branches)
+        return 4.0 * self.batch * self.heads.queries * self.dim * sum(pairs)
 
     @property
     def backward_flop(self) -> float:
@@ -74,7 +63,8 @@ class AttentionCosts:
     @property
     def least_bytes(self) -> float:
         """Bytes of queries, keys and values read once and of the output written once."""
-        return float(2 * (self.heads.queries + self.heads.keys) * self._positions_bytes)
+        heads = self.heads.queries + self.heads.keys
+        return float(2 * heads * self.batch * self.sequence * self.dim * self.item_bytes)
 
     @property
     def least_backward_bytes(self) -> float:
@@ -83,120 +73,79 @@ class AttentionCosts:
         Queries, output and its gradient, keys and values are read once, with four bytes of log-sum-exp to a query, and
         the gradients of queries, keys and values are written once.
         """
-        lse = 4 * self.batch * self.sequence * self.heads.queries
-        return float(4 * (self.heads.queries + self.heads.keys) * self._positions_bytes + lse)
+        return 2 * self.least_bytes + 4 * self.batch * self.sequence * self.heads.queries
 
     def flop_at(self, index: int, ranks: int) -> float:
         """Return the forward operations of the rank at one place of a ring; under a mask later places have more."""
-        shard = self.sequence // ranks
-        return self._flop_of(sum(self._pairs_at(branch, index, shard) for branch in self.schedule.branches))
+        shard, pairs = self.sequence // ranks, 0
+        for branch in self.schedule.branches:
+            span, positions = shards_spanned(branch, shard), min(branch.segment, shard) // branch.rate
+            if span == 1:
+                pairs += shard // branch.segment * self._square(positions)
+            else:
+                others = index % span if self.causal else span - 1
+                pairs += self._square(positions) + others * positions * positions
+        return 4.0 * self.batch * self.heads.queries * self.dim * pairs
 
     def received_bytes(self, index: int, ranks: int) -> int:
         """Return the bytes of keys and values that reach the rank at one place in the forward pass.
 
         They are 2·B·H·d·bytes·(w - l)/r for each branch with w > l; under a causal mask only those before it.
         """
-        return sum(
-            self._message_bytes(self.schedule.branches[step.branch], self.sequence // ranks)
-            for step in self._steps(index, ranks)
-            if step.receive_from is not None
-        )
+        return self._messages_bytes(index, ranks, lambda step: step.receive_from is not None)
 
     def backward_received_bytes(self, index: int, ranks: int) -> int:
         """Return the bytes that reach it in the backward pass: keys and values again, and gradients of its own."""
-        gradients = sum(
-            self._message_bytes(self.schedule.branches[step.branch], self.sequence // ranks)
-            for step in self._steps(index, ranks)
-            if step.helper is not None
-        )
+        gradients = self._messages_bytes(index, ranks, lambda step: step.helper is not None)
         return self.received_bytes(index, ranks) + gradients
 
-    @property
-    def _positions_bytes(self) -> int:
-        return self.batch * self.sequence * self.dim * self.item_bytes
-
-    def _steps(self, index: int, ranks: int) -> tuple[RingStep, ...]:
-        return ring_steps(self.schedule, self.sequence // ranks, RingPosition(index, ranks), causal=self.causal)
-
-    def _message_bytes(self, branch: DilatedBranch, shard: int) -> int:
-        return 2 * self.batch * self.heads.keys * (shard // branch.rate) * self.dim * self.item_bytes
-
-    def _flop_of(self, pairs: int) -> float:
-        return 4.0 * self.batch * self.heads.queries * self.dim * pairs
-
-    def _pairs(self, branch: DilatedBranch) -> int:
-        return self.sequence // branch.segment * self._square(branch.kept_positions)
-
-    def _pairs_at(self, branch: DilatedBranch, index: int, shard: int) -> int:
-        span, positions = shards_spanned(branch, shard), min(branch.segment, shard) // branch.rate
-        if span == 1:
-            return shard // branch.segment * self._square(positions)
-        others = index % span if self.causal else span - 1
-        return self._square(positions) + others * positions * positions
+    def _messages_bytes(self, index: int, ranks: int, arrives: Callable[[RingStep], bool]) -> int:
+        shard = self.sequence // ranks
+        steps = ring_steps(self.schedule, shard, RingPosition(index, ranks), causal=self.causal)
+        positions = sum(shard // self.schedule.branches[step.branch].rate for step in steps if arrives(step))
+        return 2 * self.batch * self.heads.keys * positions * self.dim * self.item_bytes
 
     def _square(self, side: int) -> int:
         return side * (side + 1) // 2 if self.causal else side * side
 
 
 DTYPES = tuple(ITEM_BYTES)
-PASSES = ("forward", "total")
-"""``total``: forward and backward."""
+PASSES = ("forward", "total")  # ``total``: forward and backward
 
 CALL_VARIANTS = ("all", "compute", "communication")
 """``compute``: the same plan with nothing sent. ``communication``: the same transfers with nothing computed."""
 
 CHOICES: Mapping[str, tuple[str, ...]] = {
-    "dtype": DTYPES,
-    "offset": OFFSETS,
-    "backend": BACKENDS,
-    "passes": PASSES,
-    "only": CALL_VARIANTS,
-}
-"""The words that parameters may take."""
+    "dtype": DTYPES, "offset": OFFSETS, "backend": BACKENDS, "passes": PASSES, "only": CALL_VARIANTS,
+}  # fmt: skip
+"""Allowed values of text parameters."""
 
 
 @dataclass(frozen=True)
 class DilatedAttentionProblem:
-    """One call: what it costs, over how many ranks, and how much of it is done.
+    """One call: what it costs, over how many ranks, and how much of it is done."""
 
-    Attributes:
-        costs: Shapes of the whole, and what follows from them.
-        ring: Ranks to a ring.
-        dtype: Of all tensors.
-        backend: What computes blocks.
-        passes: ``forward`` or ``total``.
-        only: ``all``, ``compute`` or ``communication``.
-    """
-
-    costs: AttentionCosts
-    ring: int
-    dtype: str
-    backend: str
-    passes: str
-    only: str
+    costs: AttentionCosts  # shapes of the whole, and what follows from them
+    ring: int  # ranks to a ring
+    dtype: str  # of all tensors
+    backend: str  # backend of blocks
+    passes: str  # ``forward`` or ``total``
+    only: str  # ``all``, ``compute`` or ``communication``
 
     @classmethod
     def of(cls, params: Params) -> Self:
         """Read the problem; refuse one that breaks a rule."""
-        schedule = DilationSchedule.of(
-            parse_numbers("segments", params["segments"]), parse_numbers("rates", params["rates"])
-        )
+        chosen = {name: check_choice(name, params[name], CHOICES[name]) for name in CHOICES if name != "offset"}
+        segments, rates = (parse_numbers(name, params[name]) for name in ("segments", "rates"))
+        schedule = DilationSchedule.of(segments, rates)
         heads = AttentionHeads.of(read_size(params, "heads"), read_size(params, "key_heads"), str(params["offset"]))
-        sequence, ring = read_size(params, "sequence"), read_size(params, "ring")
+        batch, sequence, dim, ring = (read_size(params, name) for name in ("batch", "sequence", "dim", "ring"))
         check_sequence(schedule, sequence, ring)
-        dtype = check_choice("dtype", params["dtype"], DTYPES)
-        batch, dim, causal = read_size(params, "batch"), read_size(params, "dim"), read_flag(params, "causal")
-        problem = cls(
-            costs=AttentionCosts(schedule, heads, batch, sequence, dim, ITEM_BYTES[dtype], causal),
-            ring=ring,
-            dtype=dtype,
-            backend=check_choice("backend", params["backend"], BACKENDS),
-            passes=check_choice("passes", params["passes"], PASSES),
-            only=check_choice("only", params["only"], CALL_VARIANTS),
-        )
-        if problem.only == "communication" and ring == 1:
+        item_bytes, causal = ITEM_BYTES[chosen["dtype"]], read_flag(params, "causal")
+        costs = AttentionCosts(schedule, heads, batch, sequence, dim, item_bytes, causal)
+        if chosen["only"] == "communication" and ring == 1:
             raise BadInput("A ring of 1 moves nothing, so there is no communication to be measured only.")
-        return problem
+        return cls(costs, ring, **chosen)
 
     @property
     def backward(self) -> bool:
@@ -219,11 +168,9 @@ class DilatedAttentionProblem:
 
     def check_device(self, kind: str) -> None:
         """Refuse a backend that a kind of device does not have."""
-        if kind != "cpu":
-            return
-        if self.backend == "cudnn":
+        if kind == "cpu" and self.backend == "cudnn":
             raise BadInput("The backend cudnn runs on a GPU, not on a CPU.")
-        if self.backend == "triton" and "cpu" not in triton_common.triton_device_kinds():
+        if self.backend == "triton" and kind not in kernel_support.triton_device_kinds():
             raise BadInput("The backend triton runs on a GPU, not on cpu.")
 
 
@@ -236,45 +183,7 @@ def parse_numbers(name: str, text: Scalar) -> tuple[int, ...]:
 
 
 SHARD_TENSORS = ("q", "k", "v", "gradient")
-MAX_SHARDS = 2**20
-"""Of a ring, at most: rings are numbered behind their shards."""
-
-
-@dataclass(frozen=True)
-class ShardSource:
-    """Where the data of one ring comes from.
-
-    Attributes:
-        problem: Gives the shapes.
-        seed: The same on every rank.
-        ring: The number of the ring.
-        where: PyTorch's name of the device.
-    """
-
-    problem: DilatedAttentionProblem
-    seed: int
-    ring: int
-    where: str
-
-    def shard(self, index: int) -> AttentionShard:
-        """Return a shard; subjects of one process share it while one of them holds it."""
-        costs = self.problem.costs
-        heads = (costs.heads.queries, costs.heads.keys)
-        sizes = (costs.batch, self.problem.shard, *heads, costs.dim)
-        key = (sizes, self.problem.dtype, self.seed, self.ring, index, self.where)
-        shard = _LIVE_SHARDS.get(key)
-        if shard is None:
-            shard = _LIVE_SHARDS[key] = AttentionShard(self, index)
-        return shard
-
-    def tensor(self, name: str, index: int) -> Tensor:
-        """Return one tensor of a shard, (batch, position, heads, dim), drawn anew."""
-        costs = self.problem.costs
-        number = SHARD_TENSORS.index(name)
-        heads = costs.heads.queries if name in {"q", "gradient"} else costs.heads.keys
-        shape = (costs.batch, self.problem.shard, heads, costs.dim)
-        stream = (self.ring * MAX_SHARDS + index) * len(SHARD_TENSORS) + number
-        return draw_tensor("normal", shape, self.problem.dtype, self.seed, where=self.where, stream=stream)
+MAX_SHARDS = 2**20  # of a ring, at most: rings are numbered behind their shards
 
 
 @dataclass(eq=False)
@@ -306,3 +215,32 @@ class AttentionShard:
 
 
 _LIVE_SHARDS: WeakValueDictionary[object, AttentionShard] = WeakValueDictionary()
+
+
+@dataclass(frozen=True)
+class ShardSource:
+    """Where the data of one ring comes from."""
+
+    problem: DilatedAttentionProblem  # gives the shapes
+    seed: int  # the same on every rank
+    ring: int  # the number of the ring
+    where: str  # pyTorch's name of the device
+
+    def shard(self, index: int) -> AttentionShard:
+        """Return a shard; subjects of one process share it while one of them holds it."""
+        key = (*map(self._shape, SHARD_TENSORS), self.problem.dtype, self.seed, self.ring, index, self.where)
+        shard = _LIVE_SHARDS.get(key)
+        if shard is None:
+            shard = _LIVE_SHARDS[key] = AttentionShard(self, index)
+        return shard
+
+    def tensor(self, name: str, index: int) -> Tensor:
+        """Return one tensor of a shard, (batch, position, heads, dim), drawn anew."""
+        stream = (self.ring * MAX_SHARDS + index) * len(SHARD_TENSORS) + SHARD_TENSORS.index(name)
+        shape, dtype = self._shape(name), self.problem.dtype
+        return draw_tensor("normal", shape, dtype, self.seed, where=self.where, stream=stream)
+
+    def _shape(self, name: str) -> tuple[int, ...]:
+        costs = self.problem.costs
+        heads = costs.heads.queries if name in {"q", "gradient"} else costs.heads.keys
+        return costs.batch, self.problem.shard, heads, costs.dim

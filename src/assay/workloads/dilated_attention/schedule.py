@@ -31,7 +31,6 @@ from assay.workloads.parameters import check_choice
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-
 OFFSETS = ("modulo", "blocks")
 """``modulo``: h mod r, neighbouring heads differ. ``blocks``: h // ceil(H / r), neighbouring heads are alike."""
 
@@ -125,21 +124,13 @@ class AttentionHeads:
 
 @dataclass(frozen=True)
 class BranchPart:
-    """The heads of one offset in one branch, over all its segments: in memory, a strided view.
+    """The heads of one offset in one branch, over all its segments: in memory, a strided view."""
 
-    Attributes:
-        branch: Index of the branch in the schedule.
-        segment: Positions to a segment; of a shard where the branch's segment is longer.
-        rate: The dilation rate.
-        offset: The first position that is kept.
-        heads: The key heads.
-    """
-
-    branch: int
-    segment: int
-    rate: int
-    offset: int
-    heads: slice
+    branch: int  # index of the branch in the schedule
+    segment: int  # positions to a segment; of a shard where the branch's segment is longer
+    rate: int  # the dilation rate
+    offset: int  # the first position that is kept
+    heads: slice  # the key heads
 
 
 @cache
@@ -211,25 +202,15 @@ class RingPosition:
 
 @dataclass(frozen=True)
 class RingStep:
-    """One step of a branch, as one rank sees it; ranks are those of the world, null where nothing is to be done.
+    """One step of a branch, as one rank sees it; ranks are those of the world, null where nothing is to be done."""
 
-    Attributes:
-        branch: Index of the branch in the schedule.
-        number: Counts from 1.
-        source: The place in the ring whose keys and values are attended to.
-        receive_from: Who hands them over.
-        send_to: Who gets those of the step before.
-        owner: Whose they are, and so who gets what is added to their gradients.
-        helper: Who adds to the gradients of this rank.
-    """
-
-    branch: int
-    number: int
-    source: int
-    receive_from: int | None
-    send_to: int | None
-    owner: int | None
-    helper: int | None
+    branch: int  # index of the branch in the schedule
+    number: int  # counts from 1
+    source: int  # the place in the ring whose keys and values are attended to
+    receive_from: int | None  # who hands them over
+    send_to: int | None  # who gets those of the step before
+    owner: int | None  # whose they are, and so who gets what is added to their gradients
+    helper: int | None  # who adds to the gradients of this rank
 
 
 def ring_steps(schedule: DilationSchedule, shard: int, position: RingPosition, *, causal: bool) -> tuple[RingStep, ...]:

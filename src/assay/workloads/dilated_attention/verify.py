@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -20,35 +20,25 @@ import numpy as np
 from assay.core.results import Check
 from assay.workloads.dilated_attention.functional import dilated_attention
 from assay.workloads.dilated_attention.problem import BACKWARD_FLOP, SHARD_TENSORS
-from assay.workloads.dilated_attention.reference import (
-    RelativeErrors,
-    SingleHead,
-    blockwise_attention,
-    dense_attention,
-    plain_attention_errors,
-)
+from assay.workloads.dilated_attention.schedule import AttentionHeads
 from assay.workloads.numpy_support import RELATIVE_ERROR, tolerance_of
 from assay.workloads.torch_device import import_torch
-from assay.workloads.torch_support import FLOP_PER_ELEMENT, MOST_FLOP
+from assay.workloads.torch_support import FLOP_PER_ELEMENT, MOST_FLOP, SquaredErrors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from assay.workloads.dilated_attention.problem import DilatedAttentionProblem, ShardSource
-    from assay.workloads.dilated_attention.schedule import RingPosition
+    from assay.workloads.dilated_attention.schedule import DilationSchedule, RingPosition
     from assay.workloads.torch_device import Tensor
 
-MAX_ERROR_RATIO = 2.0
-"""How often the error of plain attention half precision may have."""
-
-MIN_ROUNDING = 0.1
-"""Of a dtype's epsilon: attention of a position or two may be plain and without error."""
+MAX_ERROR_RATIO = 2.0  # how often the error of plain attention half precision may have
+MIN_ROUNDING = 0.1  # of a dtype's epsilon: attention of a position or two may be plain and without error
 
 MAX_CHECK_RATIO = 20.0
 """One unit of every head may take so many times what a check may; otherwise branches are merged in float64."""
 
-SCORES_AT_ONCE = 2**23
-"""64 MiB of float64, a few of which are held."""
+SCORES_AT_ONCE = 2**23  # 64 MiB of float64, a few of which are held
 
 
 class CheckUnit(NamedTuple):
@@ -61,27 +51,20 @@ class CheckUnit(NamedTuple):
 
 @dataclass(frozen=True)
 class ShardCheck:
-    """Checks one rank's results.
+    """Checks one rank's results."""
 
-    Attributes:
-        problem: What was to be computed.
-        position: The rank's position.
-        source: The data of its ring.
-        seed: Selects the units.
-    """
-
-    problem: DilatedAttentionProblem
-    position: RingPosition
-    source: ShardSource
-    seed: int
+    problem: DilatedAttentionProblem  # what was to be computed
+    position: RingPosition  # the rank's position
+    source: ShardSource  # the data of its ring
+    seed: int  # selects the units
 
     def check(self, outputs: tuple[Tensor, ...]) -> Check:
         """Return the error of the output and of the gradients after it."""
         units = self.units
         chosen = self.choose_units(MOST_FLOP[self.source.where.partition(":")[0]])
         errors = RelativeErrors()
-        for mine, right in self._branchwise(outputs) if chosen is None else self._dense(outputs, chosen):
-            errors.add(mine, right)
+        for actual, expected in self._branchwise(outputs) if chosen is None else self._dense(outputs, chosen):
+            errors.add(actual, expected)
         worst, most, measure = self._worst_error(errors.relative())
         if chosen is None:
             measure += ", branches merged in float64"
@@ -187,12 +170,9 @@ class ShardCheck:
                 q, k, v, costs.schedule, heads, gradient=gradient[0], block=at_once, causal=costs.causal
             )
             return [x[:, within] for x in right]
+        attend = partial(dense_attention, q, k, v, costs.schedule, heads, causal=costs.causal)
         rows = torch.arange(within.start, within.stop, device=q.device).split(at_once)
-        return [
-            torch.cat(
-                [dense_attention(q, k, v, costs.schedule, heads, causal=costs.causal, rows=some) for some in rows], 1
-            )
-        ]
+        return [torch.cat([attend(rows=some) for some in rows], 1)]
 
     def _branchwise(self, outputs: tuple[Tensor, ...]) -> Iterator[tuple[list[Tensor], list[Tensor]]]:
         """Yield what was found for each block and sequence, and what branches merged in float64 on one device say."""
@@ -211,3 +191,139 @@ class ShardCheck:
                     )
                     right = (out, *(torch.autograd.grad(out, inputs, gradient[0]) if gradient else ()))
                 yield [x[number : number + 1, mine] for x in outputs], [x.detach()[:, within] for x in right]
+
+
+@dataclass(frozen=True)
+class SingleHead(AttentionHeads):
+    """One key head out of several, with the query heads that share it; its offset is the one it has among all."""
+
+    number: int = 0
+    key_heads: int = 1
+
+    @classmethod
+    def select(cls, heads: AttentionHeads, number: int) -> SingleHead:
+        """Return a key head by its number."""
+        return cls(heads.shared_by, 1, heads.rule, number, heads.keys)
+
+    def offset(self, key_head: int, rate: int) -> int:
+        """Return its offset."""
+        return AttentionHeads(self.key_heads, self.key_heads, self.rule).offset(self.number + key_head, rate)
+
+
+def multiplicity(
+    schedule: DilationSchedule, heads: AttentionHeads, sequence: int, rows: Tensor, *, causal: bool
+) -> Tensor:
+    """Return how many branches join each of some rows to each position, as (key head, row, position) of float64."""
+    torch = import_torch()
+    positions = torch.arange(sequence, device=rows.device)
+    count = torch.zeros(heads.keys, len(rows), sequence, dtype=torch.float64, device=rows.device)
+    for branch in schedule.branches:
+        together = rows[:, None] // branch.segment == positions // branch.segment
+        for head in range(heads.keys):
+            offset = heads.offset(head, branch.rate)
+            selected = [where % branch.segment % branch.rate == offset for where in (rows, positions)]
+            count[head] += together & selected[0][:, None] & selected[1]
+    return count * (positions <= rows[:, None]) if causal else count
+
+
+def dense_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    schedule: DilationSchedule,
+    heads: AttentionHeads,
+    *,
+    causal: bool = False,
+    key_padding_mask: Tensor | None = None,
+    rows: Tensor | None = None,
+) -> Tensor:
+    """Return the attention of all rows, or of some, in float64; a row that no branch joins to anything is 0.
+
+    Autograd can go through it.
+    """
+    torch = import_torch()
+    if rows is None:
+        rows = torch.arange(q.shape[1], device=q.device)
+    counts = multiplicity(schedule, heads, q.shape[1], rows, causal=causal)[None, :, None]
+    if key_padding_mask is not None:
+        counts = counts * ~key_padding_mask[:, None, None, None, :]
+    queries = q[:, rows].double().unflatten(2, (heads.keys, heads.shared_by)).permute(0, 2, 3, 1, 4)
+    keys, values = (x.double().permute(0, 2, 1, 3)[:, :, None] for x in (k, v))
+    scores = (queries @ keys.mT / math.sqrt(q.shape[3])).masked_fill(counts == 0, -math.inf)
+    peak = scores.detach().amax(-1, keepdim=True)
+    powers = counts * (scores - peak.masked_fill(peak == -math.inf, 0)).exp()
+    total = powers.sum(-1, keepdim=True)
+    out = powers / total.masked_fill(total == 0, 1) @ values
+    return out.permute(0, 3, 1, 2, 4).flatten(2, 3)
+
+
+def blockwise_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    schedule: DilationSchedule,
+    heads: AttentionHeads,
+    *,
+    gradient: Tensor,
+    block: int = 256,
+    causal: bool = False,
+    key_padding_mask: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return the output and, given its gradient, those of q, k and v; ``block`` rows of scores are held at a time."""
+    torch = import_torch()
+    keys, values = (x.detach().double().requires_grad_() for x in (k, v))
+    outputs, dq = [], []
+    dk, dv = torch.zeros_like(keys), torch.zeros_like(values)
+    for rows in torch.arange(q.shape[1], device=q.device).split(block):
+        queries = q.detach().double().requires_grad_()
+        with torch.enable_grad():
+            out = dense_attention(
+                queries, keys, values, schedule, heads, causal=causal, key_padding_mask=key_padding_mask, rows=rows
+            )
+            gradients = torch.autograd.grad(out, (queries, keys, values), gradient[:, rows].double())
+        outputs.append(out.detach())
+        dq.append(gradients[0][:, rows])
+        dk += gradients[1]
+        dv += gradients[2]
+    return torch.cat(outputs, 1), torch.cat(dq, 1), dk, dv
+
+
+class RelativeErrors:
+    """The relative errors of an output and of gradients, each summed up part by part."""
+
+    def __init__(self) -> None:
+        self._squares: list[SquaredErrors] = []
+
+    def add(self, outputs: Sequence[Tensor], expected: Sequence[Tensor]) -> None:
+        """Add a part of output and gradients, and what they must be."""
+        self._squares = self._squares or [SquaredErrors() for _ in expected]
+        for squares, output, right in zip(self._squares, outputs, expected, strict=True):
+            squares.add(output, right)
+
+    def relative(self) -> list[float]:
+        """Return ‖actual − expected‖ / ‖expected‖ of each."""
+        return [squares.error for squares in self._squares]
+
+
+MAX_POSITIONS = 1024  # over more keys the error of plain attention is much the same
+
+
+def plain_attention_errors(tensors: Sequence[Tensor], *, causal: bool) -> list[float]:
+    """Return the errors of plain attention, and of its gradients where one of the output is given.
+
+    Tensors are (batch, sequence, heads, dim), of which at most ``MAX_POSITIONS`` positions are used.
+    """
+
+    def attend(*tensors: Tensor) -> tuple[Tensor, ...]:
+        torch = import_torch()
+        q, k, v, *gradient = (x.detach().transpose(1, 2) for x in tensors)
+        inputs = [x.requires_grad_(bool(gradient)) for x in (q, k, v)]
+        shared = q.shape[1] != k.shape[1]
+        with torch.enable_grad():
+            out = torch.nn.functional.scaled_dot_product_attention(*inputs, is_causal=causal, enable_gqa=shared)
+            gradients = torch.autograd.grad(out, inputs, gradient[0]) if gradient else ()
+        return (out.detach(), *gradients)
+
+    errors, few = RelativeErrors(), [x[:, :MAX_POSITIONS] for x in tensors]
+    errors.add(attend(*few), attend(*(x.double() for x in few)))
+    return errors.relative()

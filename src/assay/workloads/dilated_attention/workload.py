@@ -6,103 +6,26 @@ A call computes all of it, or only the computation, or only the transfers.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from assay.workloads import torch_ranks
-from assay.workloads.base import LaunchedKernels, PreparedWorkload
+from assay.workloads.base import LaunchedKernels, PreparedWorkload, UntunedWorkload
 from assay.workloads.dilated_attention.exchange import GradientReturns, KeyArrivals, NoTransfers, RingExchange, Traffic
 from assay.workloads.dilated_attention.functional import AttentionOptions, run_attention
 from assay.workloads.dilated_attention.problem import CHOICES, DilatedAttentionProblem, ShardSource
 from assay.workloads.dilated_attention.schedule import branch_parts, ring_steps
 from assay.workloads.dilated_attention.verify import ShardCheck
 from assay.workloads.ops.attention import attention_backend
-from assay.workloads.torch_device import import_torch, list_kernels, open_device, synchronizer
+from assay.workloads.torch_device import import_torch, join_ranks, leave_ranks, list_kernels, open_device, synchronizer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping
 
     from assay.core.values import Params
     from assay.workloads.base import Workload
     from assay.workloads.dilated_attention.problem import AttentionShard
     from assay.workloads.dilated_attention.schedule import RingPosition, RingStep
-    from assay.workloads.torch_device import Tensor
-    from assay.workloads.torch_ranks import Ranks
-
-
-class FullCall:
-    """Forward, or forward and backward, of one shard.
-
-    A call returns the output, and behind it the gradients of q, k and v where it goes backward.
-    """
-
-    def __init__(
-        self, problem: DilatedAttentionProblem, position: RingPosition, shard: AttentionShard, group: Any
-    ) -> None:
-        """Set it up; the group is a ``NoTransfers`` where nothing is to be sent."""
-        schedule = problem.costs.schedule
-        self._options = AttentionOptions(
-            segment_lengths=[branch.segment for branch in schedule.branches],
-            dilation_rates=[branch.rate for branch in schedule.branches],
-            causal=problem.costs.causal,
-            offset=problem.costs.heads.rule,
-            key_padding_mask=None,
-            detached_weights=False,
-            dropout=0.0,
-            backend=problem.backend,
-        )
-        self._position, self._group, self._shard = position, group, shard
-        qkv = (shard.q, shard.k, shard.v)
-        self._gradient = shard.gradient if problem.backward else None
-        self._qkv = tuple(x.detach().requires_grad_() for x in qkv) if problem.backward else qkv
-
-    @property
-    def held(self) -> tuple[Tensor, ...]:
-        """The tensors that it holds."""
-        return self._qkv if self._gradient is None else (*self._qkv, self._gradient)
-
-    def __call__(self, traffic: Traffic) -> tuple[Tensor, ...]:
-        """Make the call, and count its traffic."""
-        torch = import_torch()
-        if self._gradient is None:
-            with torch.no_grad():
-                return (self._run(traffic),)
-        out = self._run(traffic)
-        return (out, *torch.autograd.grad(out, self._qkv, self._gradient))
-
-    def _run(self, traffic: Traffic) -> Tensor:
-        q, k, v = self._qkv
-        return run_attention((q, k, v), self._options, self._position, group=self._group, traffic=traffic)
-
-
-@dataclass(frozen=True)
-class TransferCall:
-    """The same transfers in the same order, with nothing computed."""
-
-    problem: DilatedAttentionProblem
-    position: RingPosition
-    shard: AttentionShard
-    group: Any
-
-    @property
-    def held(self) -> tuple[Tensor, ...]:
-        """The tensors that it holds."""
-        return self.shard.k, self.shard.v
-
-    def __call__(self, traffic: Traffic) -> tuple[Tensor, ...]:
-        """Make the call, and count its traffic."""
-        costs, shard = self.problem.costs, self.problem.shard
-        ahead = ring_steps(costs.schedule, shard, self.position, causal=costs.causal)
-        exchange = RingExchange(self.group, ahead, branch_parts(costs.schedule, costs.heads, shard), traffic)
-        k, v = self.shard.k.unsqueeze(3), self.shard.v.unsqueeze(3)
-        for _ in KeyArrivals(exchange, k, v):
-            pass
-        if self.problem.backward:
-            arriving, returning = KeyArrivals(exchange, k, v), DiscardedReturns(exchange, k, v, k.dtype)
-            for step, packed in arriving:
-                returning.swap(step, packed)
-            returning.finish()
-        return ()
+    from assay.workloads.torch_device import Ranks, Tensor
 
 
 class DiscardedReturns(GradientReturns):
@@ -112,21 +35,79 @@ class DiscardedReturns(GradientReturns):
         """Discard received gradients."""
 
 
+@dataclass(frozen=True)
+class VariantCall:
+    """Forward, or forward and backward, of one shard: all of it, only the computation, or only the transfers.
+
+    A call counts its traffic and returns the output, followed by the gradients of q, k and v where it goes backward;
+    nothing where nothing is computed.
+    """
+
+    problem: DilatedAttentionProblem
+    position: RingPosition
+    shard: AttentionShard
+    group: Any
+
+    @cached_property
+    def _qkv(self) -> tuple[Tensor, Tensor, Tensor]:
+        q, k, v = self.shard.q, self.shard.k, self.shard.v
+        if not self.problem.backward:
+            return q, k, v
+        return q.detach().requires_grad_(), k.detach().requires_grad_(), v.detach().requires_grad_()
+
+    @property
+    def held(self) -> tuple[Tensor, ...]:
+        """The tensors that it holds."""
+        if self.problem.only == "communication":
+            return self.shard.k, self.shard.v
+        return (*self._qkv, self.shard.gradient) if self.problem.backward else self._qkv
+
+    def __call__(self, traffic: Traffic) -> tuple[Tensor, ...]:
+        """Make the call, and count its traffic."""
+        if self.problem.only == "communication":
+            self._transfer(traffic)
+            return ()
+        torch, costs = import_torch(), self.problem.costs
+        branches = costs.schedule.branches
+        options = AttentionOptions(
+            segment_lengths=[branch.segment for branch in branches],
+            dilation_rates=[branch.rate for branch in branches],
+            causal=costs.causal,
+            offset=costs.heads.rule,
+            backend=self.problem.backend,
+        )
+        with torch.set_grad_enabled(self.problem.backward):
+            out = run_attention(self._qkv, options, self.position, group=self.group, traffic=traffic)
+        if not self.problem.backward:
+            return (out,)
+        return (out, *torch.autograd.grad(out, self._qkv, self.shard.gradient))
+
+    def _transfer(self, traffic: Traffic) -> None:
+        """Make the same transfers in the same order, with nothing computed."""
+        costs, shard = self.problem.costs, self.problem.shard
+        steps = ring_steps(costs.schedule, shard, self.position, causal=costs.causal)
+        exchange = RingExchange(self.group, steps, branch_parts(costs.schedule, costs.heads, shard), traffic)
+        k, v = self.shard.k.unsqueeze(3), self.shard.v.unsqueeze(3)
+        for _ in KeyArrivals(exchange, k, v):
+            pass
+        if self.problem.backward:
+            arriving, returning = KeyArrivals(exchange, k, v), DiscardedReturns(exchange, k, v, k.dtype)
+            for step, packed in arriving:
+                returning.swap(step, packed)
+            returning.finish()
+
+
 def call_variant(
     problem: DilatedAttentionProblem, position: RingPosition, shard: AttentionShard, group: Any
-) -> FullCall | TransferCall:
-    """Return the call of a problem's variant."""
-    if problem.only == "communication":
-        return TransferCall(problem, position, shard, group)
-    return FullCall(problem, position, shard, NoTransfers() if problem.only == "compute" else group)
+) -> VariantCall:
+    """Return the call of a problem's variant; with only the computation, nothing is sent."""
+    return VariantCall(problem, position, shard, NoTransfers() if problem.only == "compute" else group)
 
 
-MIB = 2.0**20
-OWN_KERNELS = ("dilated_attention", "merge_parts")
-"""Names of our own kernels."""
+OWN_KERNELS = ("dilated_attention", "merge_parts")  # names of our own kernels
 
 
-class DilatedAttentionTorch:
+class DilatedAttentionTorch(UntunedWorkload):
     """``dilated_attention@torch``. The ranks of the world make rings, each with sequences of its own.
 
     ``sequence`` is the whole one, of which a rank of a ring has one shard. ``segments`` and ``rates`` are lists, one
@@ -151,10 +132,6 @@ class DilatedAttentionTorch:
         options: Params = {"causal": False, "offset": "modulo", "backend": "auto", "passes": "forward", "only": "all"}
         return {**sizes, **schedule, **options}
 
-    def configs(self, params: Params) -> Sequence[Params]:
-        """Return nothing: the attention itself finds its fastest way."""
-        return ()
-
     def check_params(self, params: Params, device_kind: str) -> None:
         """Refuse what breaks a rule of the attention, in the rule's own sentence."""
         DilatedAttentionProblem.of(params).check_device(device_kind)
@@ -170,11 +147,11 @@ class DilatedAttentionTorch:
         """Join the other ranks and draw this rank's shard."""
         problem, where = DilatedAttentionProblem.of(params), open_device(device)
         problem.check_device(where.partition(":")[0])
-        ranks = torch_ranks.join_ranks(where)
+        ranks = join_ranks(where)
         try:
             return _RankWorkload(problem, ranks, where, seed).prepare()
         except BaseException:
-            torch_ranks.leave_ranks()
+            leave_ranks()
             raise
 
 
@@ -186,7 +163,8 @@ class _RankWorkload:
         self._position: RingPosition = problem.ring_position(ranks.rank, ranks.size)
         self._source = ShardSource(problem, seed, self._position.first_rank // problem.ring, where)
         shard = self._source.shard(self._position.index)
-        self._call: FullCall | TransferCall = call_variant(problem, self._position, shard, ranks.group)
+        self._call = call_variant(problem, self._position, shard, ranks.group)
+        self._held_bytes = sum(x.nbytes for x in self._call.held)
         self._synchronize = synchronizer(where)
 
     def prepare(self) -> PreparedWorkload:
@@ -206,42 +184,32 @@ class _RankWorkload:
             measured=self._measured,
             align=self._ranks.align if self._ranks.size > 1 else None,
             synchronize=self._synchronize,
-            close=torch_ranks.leave_ranks,
+            close=leave_ranks,
         )
 
     def _launched_kernels(self) -> LaunchedKernels:
         """Make calls, and return what one launched; a CPU's many operators are listed once each."""
         kernels = list_kernels(partial(self._call, Traffic()), self._where)
+        backend = attention_backend(kernels)
         if self._where == "cpu":
-            return LaunchedKernels(tuple(dict.fromkeys(kernels)), attention_backend(kernels))
+            return LaunchedKernels(tuple(dict.fromkeys(kernels)), backend)
         ours = any(mark in kernel for kernel in kernels for mark in OWN_KERNELS)
-        return LaunchedKernels(
-            kernels, "triton" if ours and attention_backend(kernels) == "math" else attention_backend(kernels)
-        )
+        return LaunchedKernels(kernels, "triton" if ours and backend == "math" else backend)
 
     def _measured(self) -> Mapping[str, float]:
         """Make one call, and return its traffic and memory: bytes of this rank, and messages received."""
-        traffic = Traffic()
+        problem, costs, index, traffic = self._problem, self._problem.costs, self._position.index, Traffic()
+        expected = costs.received_bytes(index, problem.ring)
+        if problem.backward:
+            expected += costs.backward_received_bytes(index, problem.ring)
         peaks = self._peaks(partial(self._call, traffic))
         moved = {
             "received_bytes": traffic.received,
-            "expected_received_bytes": self._expected_bytes(),
+            "expected_received_bytes": 0 if problem.only == "compute" else expected,
             "sent_bytes": traffic.sent,
             "messages": traffic.messages,
         }
-        return {**moved, **peaks, "held_mib": self._held_bytes / MIB}
-
-    @property
-    def _held_bytes(self) -> int:
-        return sum(x.nbytes for x in self._call.held)
-
-    def _expected_bytes(self) -> int:
-        """Return the bytes that this rank should receive per call, by formula."""
-        costs, ring, index = self._problem.costs, self._problem.ring, self._position.index
-        if self._problem.only == "compute":
-            return 0
-        backward = costs.backward_received_bytes(index, ring) if self._problem.backward else 0
-        return costs.received_bytes(index, ring) + backward
+        return {**moved, **peaks, "held_mib": self._held_bytes / 2**20}
 
     def _peaks(self, call: Callable[[], Any]) -> dict[str, float]:
         """Make a call; on a GPU return the most that was allocated for it, and that the process had reserved.
@@ -259,8 +227,8 @@ class _RankWorkload:
         call()
         self._synchronize()
         return {
-            "peak_allocated_mib": (cuda.max_memory_allocated(self._where) - max(0, of_others)) / MIB,
-            "peak_reserved_mib": cuda.max_memory_reserved(self._where) / MIB,
+            "peak_allocated_mib": (cuda.max_memory_allocated(self._where) - max(0, of_others)) / 2**20,
+            "peak_reserved_mib": cuda.max_memory_reserved(self._where) / 2**20,
         }
 
 

@@ -7,7 +7,7 @@ One step is always queued behind the running one. A token's time is when its cop
 
 While a step is captured, ``torch.compile`` fuses the small kernels of each layer. All layers are the same program with
 different weights, but would be compiled one by one, as each has its own index into the KV cache. Here each gets its own
-cache with index 0, so that one compilation serves all.
+cache with index 0, so that one compilation serves all. Only functions import this module, as it imports PyTorch.
 """
 
 from __future__ import annotations
@@ -15,17 +15,19 @@ from __future__ import annotations
 import time
 import warnings
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
 from functools import cache, partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import torch
+from transformers.cache_utils import Cache
 
 from assay.core.errors import MachineCannot, TrialFailed
 from assay.core.results import Note
 from assay.timing.wall import gc_paused
+from assay.workloads.base import one_line
 from assay.workloads.generation.decode_step import DecodeStep, resolve_sampling, step_implementations
 from assay.workloads.generation.eager import TokenExtras, decode_extras, prefill_extras, whole_extras
-from assay.workloads.torch_device import import_torch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -34,38 +36,25 @@ if TYPE_CHECKING:
     from assay.workloads.generation.loading import LoadedModel
     from assay.workloads.generation.prompts import PromptBatch, PromptBatches
 
-
-MAX_VARIANTS = 256
-"""Limit of compiled variants of a layer: one per batch size and cache length."""
+MAX_VARIANTS = 256  # limit of compiled variants of a layer: one per batch size and cache length
 
 
 @cache
 def _compile_forward(forward: Callable[..., Any], backend: str) -> Callable[..., Any]:
     """Return a layer's compiled forward, cached for later stages; its first call compiles it."""
-    compiled: Callable[..., Any] = import_torch().compile(forward, backend=backend, fullgraph=True, dynamic=False)
-    return compiled
+    return cast("Callable[..., Any]", torch.compile(forward, backend=backend, fullgraph=True, dynamic=False))
 
 
 def model_layers(model: Any) -> list[Any]:
     """Return a model's layers, in order: its outermost ``_no_split_modules``."""
     names = set(getattr(model, "_no_split_modules", None) or ())
-    candidates = [module for module in model.modules() if type(module).__name__ in names]
-    return [
-        module
-        for module in candidates
-        if not any(module is not other and module in other.modules() for other in candidates)
-    ]
+    whole = [module for module in model.modules() if type(module).__name__ in names]
+    return [layer for layer in whole if not any(layer is not other and layer in other.modules() for other in whole)]
 
 
 @contextmanager
 def fuse_layers(model: Any, cache_of_all: Any, backend: str = "inductor") -> Iterator[None]:
-    """Run a model's layers compiled, each on its own layer of the cache, until the block ends.
-
-    Raises:
-        ValueError: The model and the cache have different numbers of layers.
-    """
-    from assay.workloads.generation.static_cache import one_layer_cache
-
+    """Run a model's layers compiled, each on its own layer of the cache, until the block ends."""
     dynamo = import_module("torch._dynamo.config")
     layers = model_layers(model)
     if len(layers) != len(cache_of_all.layers):
@@ -73,10 +62,14 @@ def fuse_layers(model: Any, cache_of_all: Any, backend: str = "inductor") -> Ite
     with ExitStack() as undo, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         undo.enter_context(dynamo.patch(recompile_limit=MAX_VARIANTS))
-        for index, layer in enumerate(layers):
-            _swap_forward(
-                layer, _layer_program(layer, cache_of_all, one_layer_cache(cache_of_all, index), backend), undo
-            )
+        for layer, cached in zip(layers, cache_of_all.layers, strict=True):
+            program = _layer_program(layer, cache_of_all, Cache(layers=[cached]), backend)
+            undo.callback(_restore_forward, layer, vars(layer).get("forward"))
+            layer.forward = program
+            for part in layer.modules():
+                if isinstance(number := vars(part).get("layer_idx"), int):
+                    part.layer_idx = 0
+                    undo.callback(setattr, part, "layer_idx", number)
         yield
 
 
@@ -91,17 +84,6 @@ def _layer_program(layer: Any, cache_of_all: Any, own: Any, backend: str) -> Cal
     return program
 
 
-def _swap_forward(layer: Any, program: Callable[..., Any], undo: ExitStack) -> None:
-    """Replace a layer's forward and set its index into the cache to 0."""
-    original = vars(layer).get("forward")
-    layer.forward = program
-    undo.callback(_restore_forward, layer, original)
-    for part in layer.modules():
-        if isinstance(number := vars(part).get("layer_idx"), int):
-            part.layer_idx = 0
-            undo.callback(setattr, part, "layer_idx", number)
-
-
 def _restore_forward(layer: Any, original: Any) -> None:
     if original is None:
         del layer.forward
@@ -110,27 +92,21 @@ def _restore_forward(layer: Any, original: Any) -> None:
 
 
 WARM_UP_STEPS = 3
-LOGITS_TOLERANCE = {"float32": 0.01, "float64": 0.01}
+LOGITS_TOLERANCE = {"torch.float32": 0.01, "torch.float64": 0.01}
 HALF_LOGITS_TOLERANCE = 0.1
 """Largest relative error of the logits of fused layers: rounding is far below it, and a defect above."""
 
-MAX_REASON = 160
+CUDA_OUT_OF_MEMORY = 2  # the CUDA runtime's ``cudaErrorMemoryAllocation``
 
 
 def check_graph_support(loaded: LoadedModel) -> None:
-    """Refuse a model that cannot be decoded by CUDA graphs.
-
-    Raises:
-        MachineCannot: It is on no GPU, on several, or partly in host memory.
-    """
+    """Refuse a model that cannot be decoded by CUDA graphs: on no GPU, on several, or partly in host memory."""
     if loaded.device.type != "cuda":
-        raise MachineCannot("CUDA graphs need a GPU, so that graphs is not measured here.")
+        raise MachineCannot("CUDA graphs need a GPU, so graphs is not measured here.")
     if loaded.ranks > 1 or len(set(loaded.placement.values())) > 1:
-        raise MachineCannot("A CUDA graph is of one GPU, and this model lies on several: graphs is not measured.")
+        raise MachineCannot("A CUDA graph runs on one GPU, and this model is on several: graphs is not measured.")
     if loaded.offloaded:
-        raise MachineCannot(
-            "A CUDA graph needs all weights on the GPU, and some lie elsewhere: graphs is not measured."
-        )
+        raise MachineCannot("A CUDA graph needs all weights on the GPU, and some are not: graphs is not measured.")
 
 
 class GraphLoop:
@@ -141,7 +117,7 @@ class GraphLoop:
         compile_s: Seconds that the capture with compilation took; null where no layers were fused.
     """
 
-    mode = "graphs"
+    mode: Literal["graphs"] = "graphs"
 
     def __init__(
         self,
@@ -157,13 +133,10 @@ class GraphLoop:
         self._batches = batches
         self._output_tokens = output_tokens
         self._compile = compile
-        rows = len(batches.pool[0].ids)
+        rows, columns = len(batches.pool[0].ids), batches.columns + output_tokens
+        choose = sampling.make_sampler(loaded.vocabulary, loaded.device)
         self.stepper: DecodeStep | None = DecodeStep(
-            loaded.model,
-            loaded.device,
-            batch=rows,
-            columns=batches.columns + output_tokens,
-            choose=sampling.make_sampler(loaded.vocabulary, loaded.device),
+            loaded.model, loaded.device, batch=rows, columns=columns, choose=choose
         )
         self._arrivals = _TokenCopies(loaded.device, rows, output_tokens)
         self._player: Callable[[], None] | None = None
@@ -181,32 +154,28 @@ class GraphLoop:
     def read(self) -> None:
         """Process the first batch of prompts and capture the step, which decoding needs."""
         self._prefill_batch(self._batches.pool[0])
-        captured = capture_step(self._active_step, self._device, fuse=self._compile)
-        self._graph, self._player = captured.graph, captured.graph.replay
-        self.notes, self.compile_s = captured.notes, captured.compile_s
+        self._graph, self.notes, self.compile_s = capture_step(self._active_step, self._device, fuse=self._compile)
+        self._player = self._graph.replay
 
     def decode(self, steps: int | None = None) -> TokenExtras:
         """Generate all tokens after the first, or ``steps`` of them, without another prefill."""
-        if self._player is None:
-            self.read()
+        play = self._replay
         self._active_step.rewind()
         begin_ns = time.perf_counter_ns()
-        at_ns = self._decode_tokens(steps or self._output_tokens - 1)
+        at_ns = self._decode_tokens(play, steps or self._output_tokens - 1)
         return decode_extras([begin_ns, *at_ns], len(self._active_step.token))
 
     def whole(self) -> TokenExtras:
         """Generate complete answers for a batch of prompts."""
-        if self._player is None:
-            self.read()
-        batch = self._batches.next()
+        play, batch = self._replay, self._batches.next()
         begin_ns = time.perf_counter_ns()
         self._prefill_batch(batch)
-        at_ns = [time.perf_counter_ns(), *self._decode_tokens(self._output_tokens - 1)]
+        at_ns = [time.perf_counter_ns(), *self._decode_tokens(play, self._output_tokens - 1)]
         return whole_extras(begin_ns, at_ns, len(batch.ids), batch.tokens)
 
     def occupied_us(self, steps: int) -> float:
         """Run ``steps`` steps and return their GPU time in us: within a graph nothing waits for the host."""
-        torch, play = import_torch(), self._replay
+        play = self._replay
         pairs = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(steps)]
         self._active_step.rewind()
         for begin, end in pairs:
@@ -219,7 +188,7 @@ class GraphLoop:
     def close(self) -> None:
         """Release the graph and the cache."""
         if self._graph is not None:
-            import_torch().cuda.synchronize(self._device)
+            torch.cuda.synchronize(self._device)
             self._graph.reset()
         self._graph = self._player = self.stepper = None
 
@@ -231,7 +200,7 @@ class GraphLoop:
     @property
     def _active_step(self) -> DecodeStep:
         if self.stepper is None:
-            raise TrialFailed("the cache was given back already")
+            raise TrialFailed("the cache has already been given back")
         return self.stepper
 
     @property
@@ -247,9 +216,9 @@ class GraphLoop:
         self._arrivals.wait(0)
         self._arrivals.count = 1
 
-    def _decode_tokens(self, steps: int) -> list[int]:
+    def _decode_tokens(self, play: Callable[[], None], steps: int) -> list[int]:
         """Run ``steps`` steps; return the time in ns at which each token was on the host."""
-        play, arrivals, token, at_ns = self._replay, self._arrivals, self._active_step.token, []
+        arrivals, token, at_ns = self._arrivals, self._active_step.token, []
         for step in range(1, steps + 1):
             play()
             arrivals.send(step, token)
@@ -267,7 +236,6 @@ class _TokenCopies:
     """Asynchronous copies of tokens to the host, one slot per step of an answer."""
 
     def __init__(self, device: Any, batch: int, tokens: int) -> None:
-        torch = import_torch()
         on_gpu = device.type == "cuda"
         self._host = torch.zeros((tokens, batch, 1), dtype=torch.long, pin_memory=on_gpu)
         self._events = [torch.cuda.Event() for _ in range(tokens)] if on_gpu else []
@@ -289,17 +257,10 @@ class _TokenCopies:
         return self._host[: self.count, :, 0].T.clone()
 
 
-@dataclass(frozen=True)
-class CapturedStep:
-    """A captured step, with notes and the time of its compilation; null: not compiled."""
-
-    graph: Any
-    notes: tuple[Note, ...] = ()
-    compile_s: float | None = None
-
-
-def capture_step(stepper: DecodeStep, device: Any, *, fuse: bool) -> CapturedStep:
+def capture_step(stepper: DecodeStep, device: Any, *, fuse: bool) -> tuple[Any, tuple[Note, ...], float | None]:
     """Capture a decoding step after a prefill, with its layers fused where that works.
+
+    Return the graph, notes on it, and the seconds that a capture with compilation took; null: nothing was compiled.
 
     Raises:
         TrialFailed: A step of this model cannot be captured.
@@ -309,23 +270,20 @@ def capture_step(stepper: DecodeStep, device: Any, *, fuse: bool) -> CapturedSte
         start_s = time.perf_counter()
         try:
             graph = _capture_graph(stepper, device, partial(fuse_layers, stepper.model, stepper.cache))
-            return CapturedStep(graph, compile_s=time.perf_counter() - start_s)
+            return graph, (), time.perf_counter() - start_s
         except Exception as error:  # noqa: BLE001 - a compiler fails in many ways, and there is a way without it
             message = f"torch.compile failed ({_shorten(error)}); the layers' own kernels were captured"
             notes = (Note(code="not_compiled", message=message),)
     try:
-        return CapturedStep(_capture_graph(stepper, device, nullcontext), notes)
+        return _capture_graph(stepper, device, nullcontext), notes, None
     except RuntimeError as error:
-        if "out of memory" in str(error):  # PyTorch's words, or the driver's
+        if isinstance(error, torch.OutOfMemoryError) or getattr(error, "error_code", None) == CUDA_OUT_OF_MEMORY:
             raise
-        raise TrialFailed(
-            f"a decoding step of this model cannot be captured as a CUDA graph: {_shorten(error)}"
-        ) from error
+        raise TrialFailed(f"a decoding step cannot be captured as a CUDA graph: {_shorten(error)}") from error
 
 
 def _capture_graph(stepper: DecodeStep, device: Any, fusing: Callable[[], AbstractContextManager[None]]) -> Any:
     """Return a graph of one step, captured on its own stream after a few warm-up steps."""
-    torch = import_torch()
     graph, stream = torch.cuda.CUDAGraph(), _capture_stream(str(device))
     with step_implementations(stepper.model, on_gpu=True):
         stepper.rewind()
@@ -349,17 +307,15 @@ def _capture_graph(stepper: DecodeStep, device: Any, fusing: Callable[[], Abstra
 @cache
 def _capture_stream(device: str) -> Any:
     """Return the stream for captures: one for all, as each stream has its own workspace for matrix products."""
-    return import_torch().cuda.Stream(device)
+    return torch.cuda.Stream(device)
 
 
 def _check_logits(plain: Any, fused: Any) -> None:
     """Refuse fused layers whose logits differ from those of plain ones."""
     error = float((fused.float() - plain.float()).norm() / plain.float().norm())
-    limit = LOGITS_TOLERANCE.get(str(plain.dtype).removeprefix("torch."), HALF_LOGITS_TOLERANCE)
-    if not error <= limit:
+    if not error <= LOGITS_TOLERANCE.get(str(plain.dtype), HALF_LOGITS_TOLERANCE):
         raise ValueError(f"logits of compiled layers are off by {error:.2g} of their size")
 
 
 def _shorten(error: BaseException) -> str:
-    text = " ".join(str(error).split()) or type(error).__name__
-    return text if len(text) <= MAX_REASON else f"{text[: MAX_REASON - 1]}…"
+    return one_line(error, 160) or type(error).__name__

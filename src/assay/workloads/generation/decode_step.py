@@ -13,21 +13,25 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import scaled_dot_product_attention
+from transformers import AttentionInterface
+from transformers.cache_utils import Cache, StaticCache, StaticLayer
+
 from assay.core.errors import BadInput, TrialFailed
-from assay.workloads.torch_device import Tensor, import_torch
+from assay.workloads.torch_device import Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from assay.workloads.generation.prompts import PromptBatch
 
-
-COLUMN_STEP = 64
-"""The cache length is rounded up to a multiple of this, which suits attention kernels."""
+COLUMN_STEP = 64  # the cache length is rounded up to a multiple of this, which suits attention kernels
 
 GROUPED_ATTENTION = "assay_grouped"
 REPLACEABLE_ATTENTION = ("sdpa", "eager")
@@ -42,50 +46,34 @@ class DecodeStep:
     """
 
     def __init__(self, model: Any, device: Any, *, batch: int, columns: int, choose: Sampler) -> None:
-        torch = import_torch()
-        from assay.workloads.generation.static_cache import make_static_cache
-
         length = -(-columns // COLUMN_STEP) * COLUMN_STEP
-        static = make_static_cache(model.config, length, device)
-        if static is None:
-            raise TrialFailed(
-                "graphs need a cache that keeps every token, and this model's has sliding windows or states of its own"
-            )
-        if model.config._attn_implementation not in REPLACEABLE_ATTENTION:  # noqa: SLF001 - there is no public name
-            raise TrialFailed(
-                f"graphs need attention by {' or '.join(REPLACEABLE_ATTENTION)}, "
-                f"and this model has {model.config._attn_implementation}"  # noqa: SLF001
-            )
+        layers = StaticCache(config=model.config, max_cache_len=length).layers
+        if any(type(layer) is not StaticLayer for layer in layers):
+            raise TrialFailed("graphs need a cache that keeps every token; this model's has sliding windows or states")
+        attention = model.config._attn_implementation  # noqa: SLF001 - there is no public name
+        if attention not in REPLACEABLE_ATTENTION:
+            raise TrialFailed(f"graphs need sdpa or eager attention, and this model has {attention}")
         self.model = model
-        self.cache, self.slot = static
+        self.slot = torch.zeros(1, dtype=torch.long, device=device)
+        self.cache = Cache(layers=[ColumnCacheLayer(length, self.slot) for _ in layers])
         self.token = torch.zeros((batch, 1), dtype=torch.long, device=device)
         self._choose = choose
         self._position = torch.zeros_like(self.token)
         self._columns = torch.arange(length, device=device)
-        self._attended = torch.ones((batch, 1, 1, length), dtype=torch.bool, device=device)
-        self._masked_bias = torch.full(
-            (batch, 1, 1, length), torch.finfo(model.dtype).min, dtype=model.dtype, device=device
-        )
+        shape = (batch, 1, 1, length)
+        self._attended = torch.ones(shape, dtype=torch.bool, device=device)
+        self._masked_bias = torch.full(shape, torch.finfo(model.dtype).min, dtype=model.dtype, device=device)
         self._start: tuple[Tensor, Tensor, Tensor] | None = None
         takes = inspect.signature(model.forward).parameters
         self._last_only = {"logits_to_keep": 1} if "logits_to_keep" in takes else {}
 
     def prefill(self, prompts: PromptBatch) -> Tensor:
         """Process prompts as a plain ``generate`` does, and return the first tokens; steps continue from there."""
-        torch = import_torch()
         length = prompts.ids.shape[1]
         with torch.no_grad():
             self.slot.zero_()
             positions = (prompts.mask.cumsum(-1) - 1).clamp_(min=0)
-            output = self.model(
-                input_ids=prompts.ids,
-                attention_mask=prompts.mask,
-                position_ids=positions,
-                past_key_values=self.cache,
-                use_cache=True,
-                **self._last_only,
-            )
-            first = self._choose(output.logits[:, -1])
+            first = self._choose(self._last_logits(prompts.ids, prompts.mask, positions, **self._last_only))
             self._attended.fill_(True)
             self._attended[:, 0, 0, :length] = prompts.mask.bool()
             self._start = first, prompts.mask.sum(-1, keepdim=True), torch.full_like(self.slot, length)
@@ -95,13 +83,13 @@ class DecodeStep:
     def rewind(self) -> None:
         """Restore the state after the prefill and the first token."""
         if self._start is None:
-            raise TrialFailed("no prompt was read yet")
+            raise TrialFailed("no prompt was processed yet")
         for current, saved in zip((self.token, self._position, self.slot), self._start, strict=True):
             current.copy_(saved)
 
     def step(self) -> None:
         """Generate the next token of every sequence, in place."""
-        with import_torch().no_grad():
+        with torch.no_grad():
             self.token.copy_(self._choose(self.logits()))
             self._position.add_(1)
             self.slot.add_(1)
@@ -109,72 +97,44 @@ class DecodeStep:
     def logits(self) -> Tensor:
         """Return the logits of the next token, after writing the last one into the cache."""
         open_columns = self._attended & (self._columns <= self.slot)
-        output = self.model(
-            input_ids=self.token,
-            attention_mask=self._masked_bias.masked_fill(open_columns, 0.0),
-            position_ids=self._position,
-            past_key_values=self.cache,
-            use_cache=True,
-        )
-        return output.logits[:, -1]
+        return self._last_logits(self.token, self._masked_bias.masked_fill(open_columns, 0.0), self._position)
+
+    def _last_logits(self, ids: Tensor, mask: Tensor, positions: Tensor, **more: Any) -> Tensor:
+        """Run the model on its cache; return the logits of the last position."""
+        inputs = {"input_ids": ids, "attention_mask": mask, "position_ids": positions}
+        return self.model(**inputs, past_key_values=self.cache, use_cache=True, **more).logits[:, -1]
 
 
 @contextmanager
 def step_implementations(model: Any, *, on_gpu: bool) -> Iterator[None]:
     """Select implementations of attention and experts for one token per sequence, while steps run or are captured."""
-    torch = import_torch()
+    config = model.config
+    previous = config._attn_implementation  # noqa: SLF001 - there is no public name
     with ExitStack() as stack:
-        decoding: Any = getattr(model, "_optimize_model_for_decode", nullcontext)
-        entered: AbstractContextManager[Any] = decoding()
-        stack.enter_context(entered)
+        stack.enter_context(getattr(model, "_optimize_model_for_decode", nullcontext)())
         if on_gpu:
-            from torch.nn.attention import SDPBackend, sdpa_kernel
-
             stack.enter_context(sdpa_kernel([SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]))
         stack.enter_context(torch.no_grad())
-        if model.config._attn_implementation == "sdpa":  # noqa: SLF001 - it has no other name
-            stack.enter_context(_can_group(model.config))
+        if previous == "sdpa":
+            AttentionInterface.register(GROUPED_ATTENTION, grouped_attention)
+            config._attn_implementation = GROUPED_ATTENTION  # noqa: SLF001
+            stack.callback(setattr, config, "_attn_implementation", previous)
         yield
-
-
-@contextmanager
-def _can_group(config: Any) -> Iterator[None]:
-    from transformers import AttentionInterface
-
-    from assay.workloads.generation.static_cache import grouped_attention
-
-    AttentionInterface.register(GROUPED_ATTENTION, grouped_attention)
-    previous = config._attn_implementation  # noqa: SLF001 - there is no public name
-    config._attn_implementation = GROUPED_ATTENTION  # noqa: SLF001
-    try:
-        yield
-    finally:
-        config._attn_implementation = previous  # noqa: SLF001
 
 
 Sampler = Callable[[Tensor], Tensor]
 """Maps the logits of the last position, one row per sequence, to token ids, one column."""
 
 UNSUPPORTED_SETTINGS: Mapping[str, tuple[Any, ...]] = {
-    "bad_words_ids": (),
-    "begin_suppress_tokens": (),
-    "dola_layers": (),
-    "epsilon_cutoff": (0.0,),
-    "eta_cutoff": (0.0,),
-    "exponential_decay_length_penalty": (),
-    "forced_bos_token_id": (),
-    "forced_eos_token_id": (),
-    "guidance_scale": (1.0,),
-    "min_p": (0.0,),
+    **dict.fromkeys(
+        ("bad_words_ids", "begin_suppress_tokens", "dola_layers", "exponential_decay_length_penalty", "top_h",
+         "forced_bos_token_id", "forced_eos_token_id", "sequence_bias", "suppress_tokens", "watermarking_config"),
+        (),
+    ),
+    **dict.fromkeys(("epsilon_cutoff", "eta_cutoff", "min_p", "penalty_alpha"), (0.0,)),
+    **dict.fromkeys(("guidance_scale", "repetition_penalty", "typical_p"), (1.0,)),
     "no_repeat_ngram_size": (0,),
-    "penalty_alpha": (0.0,),
-    "repetition_penalty": (1.0,),
-    "sequence_bias": (),
-    "suppress_tokens": (),
-    "top_h": (),
-    "typical_p": (1.0,),
-    "watermarking_config": (),
-}
+}  # fmt: skip
 """Sampling settings that graphs do not support, and their values without effect."""
 
 
@@ -190,7 +150,6 @@ class SamplingSettings:
 
     def make_sampler(self, vocabulary: int, device: Any) -> Sampler:
         """Return the sampler for a device."""
-        torch = import_torch()
         bias = torch.zeros(vocabulary, dtype=torch.float32, device=device)
         bias[list(self.suppressed)] = -math.inf
 
@@ -212,11 +171,7 @@ class SamplingSettings:
 
 
 def resolve_sampling(defaults: Mapping[str, Any], settings: Mapping[str, Any]) -> SamplingSettings:
-    """Merge a model's own sampling settings with the given ones, which take precedence.
-
-    Raises:
-        BadInput: One of them is not supported by graphs.
-    """
+    """Merge a model's own sampling settings with the given ones, which take precedence; refuse unsupported ones."""
     merged = {**{name: value for name, value in defaults.items() if value is not None}, **settings}
     for name, neutral in UNSUPPORTED_SETTINGS.items():
         value = merged.get(name)
@@ -234,3 +189,67 @@ def resolve_sampling(defaults: Mapping[str, Any], settings: Mapping[str, Any]) -
         top_p=float(merged.get("top_p", 1.0)),
         suppressed=() if ends is None else tuple(ends) if isinstance(ends, list | tuple) else (int(ends),),
     )
+
+
+class ColumnCacheLayer(StaticLayer):  # type: ignore[misc]  # the type checker does not see transformers
+    """One layer's keys and values; the column to write is a tensor shared by all layers.
+
+    The prefill works as with a growing cache: attention gets the prompt's own keys and values, and no empty columns.
+    """
+
+    def __init__(self, length: int, slot: Tensor) -> None:
+        super().__init__(max_cache_len=length)
+        self.slot = slot
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        """Allocate the memory from the shape of the first keys and values."""
+        batch, heads = key_states.shape[:2]
+        self.dtype, self.device = key_states.dtype, key_states.device
+        self.batch_size, self.num_heads = batch, heads
+        self.k_head_dim, self.v_head_dim = key_states.shape[-1], value_states.shape[-1]
+        self.keys = key_states.new_zeros((batch, heads, self.max_cache_len, self.k_head_dim))
+        self.values = value_states.new_zeros((batch, heads, self.max_cache_len, self.v_head_dim))
+        self.is_initialized = True
+
+    def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+        """Write a prompt from the first column on, or one token at the slot; return the keys and values to attend."""
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        count = key_states.shape[-2]
+        if count > 1:
+            self.keys[:, :, :count].copy_(key_states)
+            self.values[:, :, :count].copy_(value_states)
+            return key_states, value_states
+        self.keys.index_copy_(2, self.slot, key_states)
+        self.values.index_copy_(2, self.slot, value_states)
+        return self.keys, self.values
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        """Return the number of columns that attention sees, and the first of them."""
+        return (query_length if query_length > 1 else self.max_cache_len), 0
+
+    def get_seq_length(self) -> int:
+        """Return 0, the number of tokens before the prompt, which always comes first."""
+        return 0
+
+
+def grouped_attention(
+    _module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor,
+    *,
+    scaling: float | None = None,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    """Return the attention of one token per sequence: heads that share keys are the rows of one small product.
+
+    With a mask, transformers copies shared keys and values for each of their heads before PyTorch's attention, which
+    for a large batch moves more bytes than the weights have.
+    """
+    batch, heads, _one, width = query.shape
+    shared = key.shape[1]
+    rows = query.reshape(batch, shared, heads // shared, width)
+    output = scaled_dot_product_attention(rows, key, value, attn_mask=attention_mask, scale=scaling)
+    return output.reshape(batch, 1, heads, value.shape[-1]), None

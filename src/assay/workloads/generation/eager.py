@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from assay.core.errors import BadInput, TrialFailed
 from assay.workloads.torch_device import Tensor, import_torch
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
     from assay.core.results import Note
     from assay.workloads.generation.loading import LoadedModel
-    from assay.workloads.generation.prompts import PromptBatch, PromptBatches
-
+    from assay.workloads.generation.prompts import PromptBatches
 
 TokenExtras = dict[str, float | list[float]]
 
@@ -70,7 +69,7 @@ def gaps_us(at_ns: Sequence[int]) -> list[float]:
 class EagerLoop:
     """The phases of a generation, each a call of ``generate``; ``last`` has the tokens of the latest call."""
 
-    mode = "eager"
+    mode: Literal["eager"] = "eager"
     compile_s: float | None = None
 
     def __init__(
@@ -80,7 +79,7 @@ class EagerLoop:
         self._batches = batches
         self._output_tokens = output_tokens
         self._settings = dict(settings)
-        self._cached_prompt: _PromptCache | None = None
+        self._prompts: _CachedPrompts | None = None
         self.last: Tensor = None
         self.notes: tuple[Note, ...] = ()
 
@@ -106,24 +105,28 @@ class EagerLoop:
         """
         if self._settings.get("use_cache") is False:
             raise BadInput("Without a cache (generate_kwargs.use_cache) there is no decoding without reading again.")
-        self._cached_prompt = _PromptCache.of(self._batches.pool[0], self._generate, self._output_tokens)
-
-    @property
-    def _prompt_cache(self) -> _PromptCache:
-        if self._cached_prompt is None:
-            self.read()
-        return cast("_PromptCache", self._cached_prompt)
+        batch = self._batches.pool[0]
+        output = self._generate(batch.ids, batch.mask, 1, None, return_dict_in_generate=True)
+        cache, length = getattr(output, "past_key_values", None), int(batch.ids.shape[1])
+        if cache is None or not _can_rewind(cache, length + self._output_tokens):
+            raise TrialFailed("this model's cache cannot be rewound, so decoding is not measured by itself")
+        mask = import_torch().nn.functional.pad(batch.mask, (0, 1), value=1)
+        self._prompts = _CachedPrompts(output.sequences, mask, cache, length)
 
     def decode(self, steps: int | None = None) -> TokenExtras:
         """Generate all tokens after the first, or ``steps`` of them, without another prefill."""
-        prompt, count, stamps = self._prompt_cache, steps or self._output_tokens - 1, TokenStamps()
-        prompt.rewind()
-        self._generate(prompt.ids, prompt.mask, count, stamps, past_key_values=prompt.cache)
-        return decode_extras(stamps.at_ns, len(prompt.ids))
+        if self._prompts is None:
+            self.read()
+        ids, mask, cache, length = cast("_CachedPrompts", self._prompts)
+        if (more := int(cache.get_seq_length()) - length) > 0:
+            cache.crop(-more)
+        stamps = TokenStamps()
+        self._generate(ids, mask, steps or self._output_tokens - 1, stamps, past_key_values=cache)
+        return decode_extras(stamps.at_ns, len(ids))
 
     def close(self) -> None:
         """Release the cache."""
-        self._cached_prompt = None
+        self._prompts = None
         self.last = None
 
     def _generate(self, ids: Tensor, mask: Tensor, tokens: int, stamps: TokenStamps | None, **more: Any) -> Any:
@@ -140,31 +143,13 @@ class EagerLoop:
         return output
 
 
-class _PromptCache:
-    """Prompts after the prefill: their first tokens, and the cache, which can be rewound to this state."""
+class _CachedPrompts(NamedTuple):
+    """Prompts after the prefill: their first tokens, and the cache, which is cut back to its ``length`` to decode."""
 
-    def __init__(self, ids: Tensor, mask: Tensor, cache: Any, length: int) -> None:
-        self.ids = ids
-        self.mask = mask
-        self.cache = cache
-        self._length = length
-
-    @classmethod
-    def of(cls, batch: PromptBatch, generate: Any, output_tokens: int) -> _PromptCache:
-        """Process a batch."""
-        output = generate(batch.ids, batch.mask, 1, None, return_dict_in_generate=True)
-        cache, length = getattr(output, "past_key_values", None), int(batch.ids.shape[1])
-        if cache is None or not _can_rewind(cache, length + output_tokens):
-            raise TrialFailed(
-                "what this model keeps of a prompt cannot be gone back to, so that decoding is not measured by itself"
-            )
-        return cls(output.sequences, import_torch().nn.functional.pad(batch.mask, (0, 1), value=1), cache, length)
-
-    def rewind(self) -> None:
-        """Cut the cache back to the prompts."""
-        more = int(self.cache.get_seq_length()) - self._length
-        if more > 0:
-            self.cache.crop(-more)
+    ids: Tensor
+    mask: Tensor
+    cache: Any
+    length: int
 
 
 def _can_rewind(cache: Any, length: int) -> bool:

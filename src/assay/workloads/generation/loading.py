@@ -17,16 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 from assay.core.errors import BadInput, MachineCannot
 from assay.core.format import format_bytes
-from assay.workloads.generation.memory import (
-    CPU,
-    DISK,
-    OFFLOAD_DEVICES,
-    BatchLoad,
-    context_tokens_of,
-    describe_device,
-    gpu_device,
-    model_sizes,
-)
 from assay.workloads.generation.models import (
     import_transformers,
     load_config,
@@ -34,26 +24,40 @@ from assay.workloads.generation.models import (
     resolve_dtype,
     usable_dtype,
 )
-from assay.workloads.generation.placement import DEVICE_MAPS, device_of, plan_placement, verify_placement
-from assay.workloads.generation.tensor_parallel import agree_to_stop, check_share_fits, check_tp_plan, load_share
-from assay.workloads.generation.weights import make_empty_model, place_weights
-from assay.workloads.torch_device import free_bytes, import_torch, open_device
+from assay.workloads.generation.placement import (
+    CPU,
+    DEVICE_MAPS,
+    DISK,
+    OFFLOAD_DEVICES,
+    BatchLoad,
+    context_tokens_of,
+    describe_device,
+    device_of,
+    gpu_device,
+    model_sizes,
+    plan_placement,
+    verify_placement,
+)
+from assay.workloads.generation.weights import (
+    agree_to_stop,
+    check_share_fits,
+    check_tp_plan,
+    load_share,
+    make_empty_model,
+    place_weights,
+)
+from assay.workloads.torch_device import free_bytes, import_torch, leave_ranks, open_device
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from assay.core.results import Note
-    from assay.workloads.generation.memory import ModelSizes
     from assay.workloads.generation.params import Generation
-    from assay.workloads.generation.placement import PlacementPlan
+    from assay.workloads.generation.placement import ModelSizes, PlacementPlan
 
 
 def check_kv_cache(loaded: LoadedModel, generation: Generation) -> None:
-    """Refuse a batch whose KV cache alone exceeds the free memory; a batch that might fit is tried.
-
-    Raises:
-        MachineCannot: The KV cache does not fit.
-    """
+    """Refuse a batch whose KV cache alone exceeds the free memory; a batch that might fit is tried."""
     load = BatchLoad(generation.batch, generation.input_tokens, generation.output_tokens)
     main = loaded.visible_devices.machine_name(str(loaded.device))
     for device, size in kv_cache_by_device(loaded.sizes, loaded.placement, main, load).items():
@@ -62,8 +66,8 @@ def check_kv_cache(loaded: LoadedModel, generation: Generation) -> None:
         if needed > free:
             raise MachineCannot(
                 f"{load.description.capitalize()} keeps {format_bytes(needed)} of keys and values on "
-                f"{describe_device(device)}, which has "
-                f"{format_bytes(free)} free beside the model: give a smaller batch or shorter texts."
+                f"{describe_device(device)}, which has {format_bytes(free)} free beside the model: "
+                "give a smaller batch or shorter texts."
             )
 
 
@@ -104,9 +108,7 @@ class VisibleDevices:
 
     def machine_name(self, where: str) -> str:
         """Return the machine's name for PyTorch's name of a device."""
-        return next(
-            (machine_name for machine_name, local_name in self.local_names.items() if local_name == where), where
-        )
+        return next((name for name, local_name in self.local_names.items() if local_name == where), where)
 
 
 def device_ids_of(generation: Generation, device: str) -> tuple[int, ...]:
@@ -123,33 +125,25 @@ def device_ids_of(generation: Generation, device: str) -> tuple[int, ...]:
 
 
 def find_visible_devices(device: str, device_ids: Sequence[int]) -> VisibleDevices:
-    """Return the devices of this process, and make the worker's own device the current one.
-
-    Raises:
-        MachineCannot: Some of the named GPUs are not visible.
-    """
+    """Return the devices of this process, and make the worker's own device the current one."""
     if not device_ids:
-        return VisibleDevices(device, (), {CPU: open_device(device), DISK: DISK})
-    if len(device_ids) == 1:
-        return VisibleDevices(
-            device, tuple(device_ids), {gpu_device(device_ids[0]): open_device(device), CPU: CPU, DISK: DISK}
-        )
-    torch = import_torch()
-    os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
-    if not torch.cuda.is_available():
-        raise MachineCannot("PyTorch here sees no CUDA GPU.")
-    indices = local_indices(device_ids, torch.cuda.device_count(), os.environ.get("CUDA_VISIBLE_DEVICES"))
-    torch.cuda.set_device(indices[0])
-    names = {gpu_device(number): f"cuda:{local}" for number, local in zip(device_ids, indices, strict=True)}
-    return VisibleDevices(device, tuple(device_ids), {**names, CPU: CPU, DISK: DISK})
+        names = {CPU: open_device(device)}
+    elif len(device_ids) == 1:
+        names = {gpu_device(device_ids[0]): open_device(device), CPU: CPU}
+    else:
+        cuda = import_torch().cuda
+        os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+        if not cuda.is_available():
+            raise MachineCannot("PyTorch here sees no CUDA GPU.")
+        indices = local_indices(device_ids, cuda.device_count(), os.environ.get("CUDA_VISIBLE_DEVICES"))
+        cuda.set_device(indices[0])
+        names = {gpu_device(number): f"cuda:{local}" for number, local in zip(device_ids, indices, strict=True)}
+        names[CPU] = CPU
+    return VisibleDevices(device, tuple(device_ids), {**names, DISK: DISK})
 
 
 def local_indices(device_ids: Sequence[int], count: int, visible: str | None) -> tuple[int, ...]:
-    """Return the CUDA indices of GPUs in this process: by position if exactly these are visible.
-
-    Raises:
-        MachineCannot: Not all are visible, or their order is ambiguous.
-    """
+    """Return the CUDA indices of GPUs in this process: by position if exactly these are visible; refuse ambiguity."""
     named = [name for name in (visible or "").split(",") if name.strip()]
     if named and len(named) == len(device_ids) == count:
         return tuple(range(count))
@@ -163,54 +157,25 @@ def local_indices(device_ids: Sequence[int], count: int, visible: str | None) ->
 
 @dataclass
 class LoadedModel:
-    """A loaded model.
+    """A loaded model."""
 
-    Attributes:
-        model: The model in evaluation mode, without gradients.
-        tokenizer: Null where it has none: random models use token ids.
-        device: PyTorch's name of the device of its inputs.
-        dtype: Dtype of its weights.
-        placement: Actual device of each part, by the machine's names: ``{"model.layers.0": "cuda:2"}``.
-        notes: What the user should know about its placement.
-        load_s: Seconds to load the weights, without the import of libraries.
-        config: Its transformers configuration.
-        context_tokens: The most tokens of a prompt and its answer together.
-        vocabulary: Number of token ids.
-        sizes: Its sizes, as computed before it was loaded.
-        rank: This process's tensor-parallel rank.
-        ranks: Number of tensor-parallel ranks.
-        agree_to_stop: Whether any rank would stop; a collective call.
-        visible_devices: Its devices, by the machine's names and PyTorch's names in this process.
-        offloaded: Whether parts are in host memory or on disk, and are copied when they are used.
-    """
-
-    model: Any
-    tokenizer: Any
-    device: Any
-    dtype: Any
-    placement: Mapping[str, str]
-    notes: tuple[Note, ...]
-    load_s: float
-    config: Any
-    context_tokens: int
-    vocabulary: int
-    sizes: ModelSizes
-    visible_devices: VisibleDevices
-    rank: int = 0
-    ranks: int = 1
-    agree_to_stop: Callable[[bool], bool] = bool
-    offloaded: bool = False
+    model: Any  # the model in evaluation mode, without gradients
+    tokenizer: Any  # null where it has none: random models use token ids
+    device: Any  # pyTorch's name of the device of its inputs
+    dtype: Any  # dtype of its weights
+    placement: Mapping[str, str]  # actual device of each part, by the machine's names: ``{"model.layers.0": "cuda:2"}``
+    notes: tuple[Note, ...]  # what the user should know about its placement
+    load_s: float  # seconds to load the weights, without the import of libraries
+    config: Any  # its transformers configuration
+    context_tokens: int  # the most tokens of a prompt and its answer together
+    vocabulary: int  # number of token ids
+    sizes: ModelSizes  # its sizes, as computed before it was loaded
+    visible_devices: VisibleDevices  # its devices, by the machine's names and PyTorch's names in this process
+    rank: int = 0  # this process's tensor-parallel rank
+    ranks: int = 1  # number of tensor-parallel ranks
+    agree_to_stop: Callable[[bool], bool] = bool  # whether any rank would stop; a collective call
+    offloaded: bool = False  # whether parts are in host memory or on disk, and are copied when they are used
     closing: list[Callable[[], None]] = field(default_factory=list)
-
-    @property
-    def parameters(self) -> int:
-        """Number of parameters over all ranks; tied ones count once."""
-        return self.sizes.parameters
-
-    @property
-    def weights_bytes(self) -> int:
-        """Bytes of the weights over all devices."""
-        return self.sizes.weights_bytes
 
     def release(self) -> None:
         """Release the model and its memory."""
@@ -226,16 +191,9 @@ class LoadedModel:
 
 _LOADED_MODELS: dict[str, LoadedModel] = {}
 _KEY_PARAMS = (
-    "model",
-    "revision",
-    "trust_remote_code",
-    "torch_dtype",
-    "attn_implementation",
-    "device_map",
-    "max_memory",
-    "device_ids",
-    "tp_plan",
-)
+    "model", "revision", "trust_remote_code", "torch_dtype", "attn_implementation", "device_map", "max_memory",
+    "device_ids", "tp_plan",
+)  # fmt: skip
 """Parameters that a loaded model depends on."""
 
 
@@ -266,28 +224,26 @@ def release_models() -> None:
 
 
 def _load_new(generation: Generation, device: str, seed: int) -> LoadedModel:
-    check_tp_plan(generation.tp_plan)
+    world_size = int(os.environ.get("WORLD_SIZE", "1"))
+    check_tp_plan(generation.tp_plan, world_size)
     empty, sizes, devices = load_empty_model(generation, device)
     start_s = time.perf_counter()
     if generation.tp_plan:
-        return _load_in_ranks(generation, empty, sizes, devices, seed=seed, start_s=start_s)
-    planned = plan_for_free_memory(generation, empty, sizes, devices)
-    with _explain_out_of_memory(sizes, devices):
-        model, closing = place_weights(generation, empty, planned, devices, seed)
-    return _finish_loading(
-        generation,
-        model,
-        sizes,
-        start_s,
-        visible_devices=devices,
-        device=devices.local_names[planned.main_device],
-        placement={
-            part: devices.display_name(location) for part, location in verify_placement(model, planned, devices).items()
-        },
-        notes=planned.notes,
-        offloaded=planned.offloaded,
-        closing=closing,
-    )
+        where = devices.worker_device
+        check_share_fits(sizes, free_bytes(where), world_size)
+        with _explain_out_of_memory(sizes, devices):
+            model, ranks, note = load_share(generation, empty, where, seed)
+        more: dict[str, Any] = {"rank": ranks.rank, "ranks": ranks.size, "agree_to_stop": agree_to_stop}
+        more |= {"placement": {"": devices.device}, "notes": (note,), "closing": [leave_ranks]}
+    else:
+        planned = plan_for_free_memory(generation, empty, sizes, devices)
+        with _explain_out_of_memory(sizes, devices):
+            model, closing = place_weights(generation, empty, planned, devices, seed)
+        where = devices.local_names[planned.main_device]
+        placement = verify_placement(model, planned, devices)
+        more = {"placement": {part: devices.display_name(location) for part, location in placement.items()}}
+        more |= {"notes": planned.notes, "offloaded": planned.offloaded, "closing": closing}
+    return _finish_loading(generation, model, sizes, start_s, visible_devices=devices, device=where, **more)
 
 
 def load_empty_model(generation: Generation, device: str) -> tuple[Any, ModelSizes, VisibleDevices]:
@@ -306,39 +262,15 @@ def plan_for_free_memory(
     generation: Generation, empty: Any, sizes: ModelSizes, devices: VisibleDevices
 ) -> PlacementPlan:
     """Plan the placement of a model from the memory that is free now."""
+    device_map = generation.device_map
     return plan_placement(
         empty,
         sizes,
         device_ids=devices.device_ids,
         free_bytes={name: free_bytes(where) for name, where in devices.local_names.items() if name != DISK},
-        device_map=generation.device_map
-        if generation.device_map in DEVICE_MAPS
-        else _parse_mapping(generation.device_map),
+        device_map=device_map if device_map in DEVICE_MAPS else _parse_mapping(device_map),
         max_memory=_parse_mapping(generation.max_memory) if generation.max_memory else None,
         load=BatchLoad(generation.batch, generation.input_tokens, generation.output_tokens),
-    )
-
-
-def _load_in_ranks(
-    generation: Generation, empty: Any, sizes: ModelSizes, devices: VisibleDevices, *, seed: int, start_s: float
-) -> LoadedModel:
-    """Return this rank's shard of a tensor-parallel model."""
-    check_share_fits(sizes, free_bytes(devices.worker_device))
-    with _explain_out_of_memory(sizes, devices):
-        shared = load_share(generation, empty, devices.worker_device, seed)
-    return _finish_loading(
-        generation,
-        shared.model,
-        sizes,
-        start_s,
-        visible_devices=devices,
-        device=devices.worker_device,
-        placement={"": devices.device},
-        notes=shared.notes,
-        rank=shared.ranks.rank,
-        ranks=shared.ranks.size,
-        agree_to_stop=agree_to_stop,
-        closing=[shared.leave],
     )
 
 

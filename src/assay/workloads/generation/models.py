@@ -21,24 +21,16 @@ from assay.core.errors import AssayError, BadInput, MachineCannot, suggest_neare
 from assay.workloads.torch_device import import_torch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Iterator, Mapping
 
-
-ModelConfig: TypeAlias = Any
-"""A ``transformers.PreTrainedConfig``; the type checker does not see transformers."""
+ModelConfig: TypeAlias = Any  # a ``transformers.PreTrainedConfig``; the type checker does not see transformers
 
 RANDOM = "random:"
-MAX_DIGITS = 9
 
 _LLAMA_3 = {
-    "rope_type": "llama3",
-    "rope_theta": 500000.0,
-    "factor": 8.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
+    "rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
     "original_max_position_embeddings": 8192,
-}
-
+}  # fmt: skip
 
 _FAMILY_OVERRIDES: Mapping[str, Mapping[str, object]] = {"Mistral": {"sliding_window": None}}
 """Overrides of defaults of a family's configuration class that differ from the published model."""
@@ -62,8 +54,7 @@ class ModelShape:
 
     def config(self) -> ModelConfig:
         """Return the shape as its family's configuration class."""
-        transformers = import_transformers()
-        return getattr(transformers, f"{self.family}Config")(
+        return getattr(import_transformers(), f"{self.family}Config")(
             num_hidden_layers=self.layers,
             hidden_size=self.hidden,
             num_attention_heads=self.heads,
@@ -118,7 +109,7 @@ def import_transformers() -> Any:
     except ImportError as error:
         raise MachineCannot(
             f"Models need transformers and accelerate, which cannot be imported here ({error}); "
-            f"they come with gpu-assay[energy]."
+            "they come with gpu-assay[energy]."
         ) from error
     transformers.utils.logging.disable_progress_bar()
     transformers.utils.logging.set_verbosity_error()
@@ -144,7 +135,7 @@ def model_shape(model: str) -> ModelShape:
         key, _, text = change.partition("=")
         if key not in CHANGEABLE:
             raise BadInput(f"{model}: {key!r} of a random model cannot be changed.{suggest_nearest(key, CHANGEABLE)}")
-        if not text.isdecimal() or len(text) > MAX_DIGITS or not 1 <= int(text) <= CHANGEABLE[key]:
+        if not text.isdecimal() or len(text) > 9 or not 1 <= int(text) <= CHANGEABLE[key]:
             raise BadInput(f"{model}: {key} is a whole number from 1 to {CHANGEABLE[key]}, not {text!r}.")
         changed[key] = int(text)
     shape = ModelShape(**changed)
@@ -162,30 +153,22 @@ def resolve_dtype(requested: str, config: ModelConfig, kind: str) -> str:
 
     ``auto`` is the checkpoint's dtype; random weights are bfloat16 on a GPU and float32 on a CPU.
     """
-    if requested == AUTO_DTYPE:
-        own = getattr(config, "dtype", None)
-        if own is None:
-            return "float32" if kind == "cpu" else "bfloat16"
-        name = str(own).removeprefix("torch.")
-        if name not in DTYPE_BYTES:
-            raise BadInput(
-                f"The model's own type is {name}; give backend.torch_dtype as one of {', '.join(DTYPE_BYTES)}."
-            )
-        return name
-    if requested not in DTYPE_BYTES:
-        raise BadInput(
-            f"{requested!r} is no type of weights: "
-            f"{', '.join((AUTO_DTYPE, *DTYPE_BYTES))}.{suggest_nearest(requested, DTYPE_BYTES)}"
-        )
-    return requested
+    own, dtypes = getattr(config, "dtype", None), ", ".join(DTYPE_BYTES)
+    if requested != AUTO_DTYPE:
+        if requested not in DTYPE_BYTES:
+            near = suggest_nearest(requested, DTYPE_BYTES)
+            raise BadInput(f"{requested!r} is no type of weights: {AUTO_DTYPE}, {dtypes}.{near}")
+        return requested
+    if own is None:
+        return "float32" if kind == "cpu" else "bfloat16"
+    name = str(own).removeprefix("torch.")
+    if name not in DTYPE_BYTES:
+        raise BadInput(f"The model's own type is {name}; give backend.torch_dtype as one of {dtypes}.")
+    return name
 
 
 def usable_dtype(name: str, where: str) -> Any:
-    """Return PyTorch's dtype of a name, after a test of matrix products and attention in it on the device ``where``.
-
-    Raises:
-        MachineCannot: The device does not support it, or only by emulation.
-    """
+    """Return PyTorch's dtype of a name; refuse one that the device ``where`` only emulates or does not support."""
     torch = import_torch()
     dtype = getattr(torch, name)
     if where != "cpu" and name == "bfloat16":
@@ -197,7 +180,7 @@ def usable_dtype(name: str, where: str) -> Any:
         one = torch.ones(1, 1, 8, 8, dtype=dtype, device=where)
         torch.nn.functional.scaled_dot_product_attention(one @ one, one, one).softmax(-1).sum().item()
     except RuntimeError as error:
-        reason = str(error).splitlines()[0]
+        reason = first_line(str(error))
         raise MachineCannot(
             f"{where} does not compute in {name} ({reason}); give another backend.torch_dtype."
         ) from error
@@ -210,91 +193,59 @@ _MISSING_MESSAGES = ("couldn't connect", "can't load", "does not appear to have 
 
 def load_error(model: str, revision: str, error: Exception) -> AssayError:
     """Return the error for a model of the hub or of a folder that could not be loaded."""
+    from huggingface_hub import errors, is_offline_mode
+
     if isinstance(error, AssayError):
         return error
     of = f"{model}{f' at revision {revision}' if revision else ''}"
-    for applies, explain in _REASONS:
-        if applies(_error_chain(error)):
-            return explain(of)
-    lines = str(error).strip().splitlines()
-    reason = lines[0].rstrip(".") if lines else type(error).__name__
-    return MachineCannot(f"The model {of} cannot be read: {reason}.")
+    causes = list(error_chain(error))
+
+    def is_hub_error(kind: type[Exception]) -> bool:
+        return any(isinstance(cause, kind) for cause in causes)
+
+    if is_hub_error(errors.HFValidationError):
+        return BadInput(f"{of!r} is neither a folder nor a name of the hub, which is written OWNER/NAME.")
+    if "trust_remote_code" in str(error):  # transformers raises a plain ValueError
+        reason = (
+            "brings its own code, which is not run unless backend.trust_remote_code is true: "
+            "that code can do anything that you can"
+        )
+    elif is_hub_error(errors.GatedRepoError):
+        reason = "is gated: its owner must let you in, and you must log in to the hub"
+    elif is_hub_error(errors.RevisionNotFoundError):
+        return MachineCannot(f"The hub does not have the model {of}: there is no such revision.")
+    elif is_hub_error(errors.RepositoryNotFoundError):
+        return MachineCannot(f"The hub has no model {of}, or none that you may see; {ALTERNATIVE_HINT}.")
+    elif any(map(_is_missing, causes)):
+        why = "the hub is not asked, as HF_HUB_OFFLINE says" if is_offline_mode() else "the hub cannot be reached"
+        reason = f"is not in the cache here, and {why}; {ALTERNATIVE_HINT}"
+    else:
+        reason = f"cannot be read: {first_line(str(error)) or type(error).__name__}"
+    return MachineCannot(f"The model {of} {reason}.")
 
 
-def _is_hub_error(name: str) -> Callable[[list[BaseException]], bool]:
-    """Return a predicate that finds an error class of the hub's client, by name."""
-
-    def matches(causes: list[BaseException]) -> bool:
-        from huggingface_hub import errors
-
-        return any(isinstance(cause, getattr(errors, name)) for cause in causes)
-
-    return matches
+def error_chain(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error and its chain of causes and contexts."""
+    visited: list[BaseException] = []
+    while error is not None and error not in visited:
+        visited.append(error)
+        yield error
+        error = error.__cause__ or error.__context__
 
 
-def _needs_trust(causes: list[BaseException]) -> bool:
-    return "trust_remote_code" in str(causes[0])
+def first_line(text: str, most: int = 200) -> str:
+    """Return the first line of a message that is not blank, without a full stop."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[0][:most].rstrip(".") if lines else ""
 
 
-def _is_missing(causes: list[BaseException]) -> bool:
+def _is_missing(cause: BaseException) -> bool:
+    """Return whether a model is not in the cache and cannot be fetched; transformers reports that in words only."""
     from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
 
-    kinds = (LocalEntryNotFoundError, OfflineModeIsEnabled, ConnectionError, TimeoutError)
-    return any(
-        isinstance(cause, kinds)
-        or (isinstance(cause, OSError) and any(word in str(cause).lower() for word in _MISSING_MESSAGES))
-        for cause in causes
-    )
-
-
-def _invalid_name_error(of: str) -> AssayError:
-    return BadInput(f"{of!r} is neither a folder nor a name of the hub, which is written OWNER/NAME.")
-
-
-def _trust_error(of: str) -> AssayError:
-    return MachineCannot(
-        f"The model {of} brings its own code, which is not run unless backend.trust_remote_code is true: "
-        "that code can do anything that you can."
-    )
-
-
-def _gated_error(of: str) -> AssayError:
-    return MachineCannot(f"The model {of} is gated: its owner must let you in, and you must log in to the hub.")
-
-
-def _revision_error(of: str) -> AssayError:
-    return MachineCannot(f"The hub does not have the model {of}: there is no such revision.")
-
-
-def _not_on_hub_error(of: str) -> AssayError:
-    return MachineCannot(f"The hub has no model {of}, or none that you may see; {ALTERNATIVE_HINT}.")
-
-
-def _not_cached_error(of: str) -> AssayError:
-    from huggingface_hub import is_offline_mode
-
-    why = "the hub is not asked, as HF_HUB_OFFLINE says" if is_offline_mode() else "the hub cannot be reached"
-    return MachineCannot(f"The model {of} is not in the cache here, and {why}; {ALTERNATIVE_HINT}.")
-
-
-_REASONS: tuple[tuple[Callable[[list[BaseException]], bool], Callable[[str], AssayError]], ...] = (
-    (_is_hub_error("HFValidationError"), _invalid_name_error),
-    (_needs_trust, _trust_error),
-    (_is_hub_error("GatedRepoError"), _gated_error),
-    (_is_hub_error("RevisionNotFoundError"), _revision_error),
-    (_is_hub_error("RepositoryNotFoundError"), _not_on_hub_error),
-    (_is_missing, _not_cached_error),
-)
-
-
-def _error_chain(error: BaseException) -> list[BaseException]:
-    """Return an error and its chain of causes and contexts."""
-    causes: list[BaseException] = []
-    cause: BaseException | None = error
-    while cause is not None and cause not in causes:
-        causes.append(cause)
-        cause = cause.__cause__ or cause.__context__
-    return causes
+    if isinstance(cause, LocalEntryNotFoundError | OfflineModeIsEnabled | ConnectionError | TimeoutError):
+        return True
+    return isinstance(cause, OSError) and any(text in str(cause).lower() for text in _MISSING_MESSAGES)
 
 
 def load_config(model: str, revision: str = "", *, trust_remote_code: bool = False) -> ModelConfig:
@@ -306,25 +257,27 @@ def load_config(model: str, revision: str = "", *, trust_remote_code: bool = Fal
     """
     if is_random(model):
         return model_shape(model).config()
-    folder = local_folder(model)
-    transformers = import_transformers()
+    source = source_arguments(model, revision, trust_remote_code=trust_remote_code)
     try:
-        return transformers.AutoConfig.from_pretrained(
-            str(folder or model),
-            revision=revision or None,
-            trust_remote_code=trust_remote_code,
-            local_files_only=folder is not None or is_offline(),
-        )
+        return import_transformers().AutoConfig.from_pretrained(**source)
     except Exception as error:
         raise load_error(model, revision, error) from error
 
 
-def local_folder(model: str) -> Path | None:
-    """Return the folder of a model, or null for a name of the hub.
+def source_arguments(model: str, revision: str, *, trust_remote_code: bool) -> dict[str, Any]:
+    """Return the arguments of ``from_pretrained`` that say where a model comes from."""
+    import_transformers()
+    folder = local_folder(model)
+    return {
+        "pretrained_model_name_or_path": str(folder or model),
+        "revision": revision or None,
+        "trust_remote_code": trust_remote_code,
+        "local_files_only": folder is not None or is_offline(),
+    }
 
-    Raises:
-        BadInput: It is a path without a model.
-    """
+
+def local_folder(model: str) -> Path | None:
+    """Return the folder of a model, or null for a name of the hub; refuse a path without a model."""
     path = Path(model).expanduser()
     looks_local = model.startswith((".", "/", "~")) or model.count("/") > 1 or path.is_dir()
     if not looks_local:
@@ -342,15 +295,9 @@ def load_tokenizer(model: str, revision: str = "", *, trust_remote_code: bool = 
     """Return the tokenizer of a model; null where it has none."""
     if is_random(model):
         return None
-    transformers = import_transformers()
-    folder = local_folder(model)
+    source = source_arguments(model, revision, trust_remote_code=trust_remote_code)
     try:
-        return transformers.AutoTokenizer.from_pretrained(
-            str(folder or model),
-            revision=revision or None,
-            trust_remote_code=trust_remote_code,
-            local_files_only=folder is not None or is_offline(),
-        )
+        return import_transformers().AutoTokenizer.from_pretrained(**source)
     except (OSError, ValueError, KeyError, ImportError):
         return None
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
@@ -19,7 +19,6 @@ from assay.workloads.generation.models import import_transformers
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
-
 
 Phase = Literal["idle", "prefill", "decode", "whole", "served"]
 """idle: loaded, without work. prefill: process a prompt and generate its first token. decode: all tokens after that,
@@ -56,19 +55,9 @@ class Generation(Value):
     concurrency: int = Field(default=1, ge=1)
     warmup: int = Field(default=1, ge=0)
 
-    @classmethod
-    def of(cls, params: Params) -> Self:
-        """Create it from a subject's parameters."""
-        return cls.model_validate(params)
-
     def as_params(self) -> Params:
         """Return it as a subject's parameters."""
         return self.model_dump()
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The ``generate_kwargs`` of the scenario."""
-        return dict(json.loads(self.generate_kwargs))
 
 
 @dataclass(frozen=True)
@@ -97,29 +86,20 @@ class SettingBounds:
         return math.isfinite(value) and self.low <= value <= self.high and not (self.above and value == self.low)
 
 
-_COUNT, _SHARE = SettingBounds(0, integer=True), SettingBounds(0, 1)
 NUMERIC_SETTINGS: Mapping[str, SettingBounds] = {
     "temperature": SettingBounds(0),
-    "top_k": _COUNT,
-    "top_p": _SHARE,
-    "min_p": _SHARE,
-    "top_h": SettingBounds(0, 1, above=True),
-    "typical_p": SettingBounds(0, 1, above=True),
-    "epsilon_cutoff": _SHARE,
-    "eta_cutoff": _SHARE,
-    "repetition_penalty": SettingBounds(0, above=True),
-    "encoder_repetition_penalty": SettingBounds(0, above=True),
-    "no_repeat_ngram_size": _COUNT,
-    "encoder_no_repeat_ngram_size": _COUNT,
-    "length_penalty": SettingBounds(),
-    "diversity_penalty": SettingBounds(),
-    "guidance_scale": SettingBounds(),
-    "pad_token_id": _COUNT,
-    "bos_token_id": _COUNT,
-    "num_beams": _COUNT,
-    "num_return_sequences": _COUNT,
-    "num_beam_groups": _COUNT,
-}
+    **dict.fromkeys(("top_p", "min_p", "epsilon_cutoff", "eta_cutoff"), SettingBounds(0, 1)),
+    **dict.fromkeys(("top_h", "typical_p"), SettingBounds(0, 1, above=True)),
+    **dict.fromkeys(("repetition_penalty", "encoder_repetition_penalty"), SettingBounds(0, above=True)),
+    **dict.fromkeys(("length_penalty", "diversity_penalty", "guidance_scale"), SettingBounds()),
+    **dict.fromkeys(
+        (
+            "top_k", "no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "pad_token_id", "bos_token_id",
+            "num_beams", "num_return_sequences", "num_beam_groups",
+        ),
+        SettingBounds(0, integer=True),
+    ),
+}  # fmt: skip
 BOOLEAN_SETTINGS = frozenset(
     {
         "do_sample", "use_cache", "renormalize_logits", "remove_invalid_values", "disable_compile", "low_memory",
@@ -133,29 +113,21 @@ OTHER_SETTINGS = frozenset(
 
 
 def normalize_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings with integers converted to floats where transformers requires floats.
-
-    Raises:
-        BadInput: A value is not valid.
-    """
+    """Return settings with integers converted to floats where transformers requires floats; refuse invalid values."""
+    normalized = dict(settings)
     for name, value in settings.items():
+        bounds = NUMERIC_SETTINGS.get(name)
         if value is None:
             continue
         if name in BOOLEAN_SETTINGS and not isinstance(value, bool):
             raise BadInput(f"generate_kwargs.{name} is true or false, not {value!r}.")
-        if name in NUMERIC_SETTINGS and not NUMERIC_SETTINGS[name].contains(value):
-            raise BadInput(f"generate_kwargs.{name} is {NUMERIC_SETTINGS[name].description}, not {value!r}.")
+        if bounds is not None:
+            if not bounds.contains(value):
+                raise BadInput(f"generate_kwargs.{name} is {bounds.description}, not {value!r}.")
+            normalized[name] = value if bounds.integer else float(value)
     if settings.get("do_sample") is True and settings.get("temperature") == 0:
-        raise BadInput(
-            "generate_kwargs.temperature is 0, and tokens are drawn; the likeliest each are do_sample: false."
-        )
-    return {name: _normalize_setting(name, value) for name, value in settings.items()}
-
-
-def _normalize_setting(name: str, value: Any) -> Any:
-    return (
-        float(value) if name in NUMERIC_SETTINGS and not NUMERIC_SETTINGS[name].integer and value is not None else value
-    )
+        raise BadInput("generate_kwargs.temperature is 0, and tokens are drawn; use do_sample: false.")
+    return normalized
 
 
 def unusual_settings(settings: Mapping[str, Any]) -> tuple[str, ...]:
@@ -163,38 +135,30 @@ def unusual_settings(settings: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(name for name in settings if name not in {*NUMERIC_SETTINGS, *BOOLEAN_SETTINGS, *OTHER_SETTINGS})
 
 
-_LENGTH_REASON = "the length of an answer is scenario.output_tokens, and every answer has it exactly"
-_STREAMING_REASON = "tokens are made and timed one by one"
-_CACHE_REASON = "the cache is the decode mode's: it grows in eager, and is fixed in graphs"
-_INPUT_REASON = "prompts come from scenario.prompts"
 RESERVED_SETTINGS: Mapping[str, str] = {
-    "max_new_tokens": _LENGTH_REASON,
-    "min_new_tokens": _LENGTH_REASON,
-    "max_length": _LENGTH_REASON,
-    "min_length": _LENGTH_REASON,
-    "max_time": _LENGTH_REASON,
-    "stop_strings": _LENGTH_REASON,
-    "stopping_criteria": _LENGTH_REASON,
+    **dict.fromkeys(
+        (
+            "max_new_tokens", "min_new_tokens", "max_length", "min_length", "max_time", "stop_strings",
+            "stopping_criteria",
+        ),
+        "the length of an answer is scenario.output_tokens, and every answer has it exactly",
+    ),
+    **dict.fromkeys(
+        (
+            "assistant_model", "prompt_lookup_num_tokens", "assistant_early_exit", "use_mtp", "speculation_type",
+            "is_assistant", "continuous_batching_config",
+        ),
+        "tokens are made and timed one by one",
+    ),
+    **dict.fromkeys(
+        ("past_key_values", "cache_implementation", "cache_config", "max_cache_len"),
+        "the cache is the decode mode's: it grows in eager, and is fixed in graphs",
+    ),
+    **dict.fromkeys(("input_ids", "inputs", "inputs_embeds", "attention_mask"), "prompts come from scenario.prompts"),
     "streamer": "assay's own says when each token arrives",
-    "past_key_values": _CACHE_REASON,
-    "cache_implementation": _CACHE_REASON,
-    "cache_config": _CACHE_REASON,
-    "max_cache_len": _CACHE_REASON,
-    "input_ids": _INPUT_REASON,
-    "inputs": _INPUT_REASON,
-    "inputs_embeds": _INPUT_REASON,
-    "attention_mask": _INPUT_REASON,
-    "assistant_model": _STREAMING_REASON,
-    "prompt_lookup_num_tokens": _STREAMING_REASON,
-    "assistant_early_exit": _STREAMING_REASON,
-    "use_mtp": _STREAMING_REASON,
-    "speculation_type": _STREAMING_REASON,
-    "is_assistant": _STREAMING_REASON,
-    "continuous_batching_config": _STREAMING_REASON,
     "return_dict_in_generate": "what is returned is not kept",
     "seed": "the seed is scenario.seed",
-}
-"""Settings that users must not set, and why."""
+}  # fmt: skip
 
 SINGLE_SEQUENCE_SETTINGS = {
     "num_beams": "tokens of a beam search have no time of arrival",
@@ -220,30 +184,20 @@ def parse_settings(text: str) -> dict[str, Any]:
     return normalize_settings(settings)
 
 
-def check_known_settings(settings: Mapping[str, Any], supported: Collection[str]) -> None:
-    """Refuse settings that transformers does not know."""
-    for name in settings:
-        if name not in supported:
-            raise BadInput(
-                f"generate_kwargs.{name} is not a setting of a generation.{suggest_nearest(name, supported)}"
-            )
-
-
 def check_supported_settings(settings: Mapping[str, Any]) -> None:
-    """Refuse settings that the installed transformers does not know or accept.
-
-    Raises:
-        BadInput: There is such a setting.
-        MachineCannot: transformers is not installed.
-    """
-    check_known_settings(settings, supported_settings())
+    """Refuse settings that the installed transformers does not know or accept."""
+    config_class = import_transformers().GenerationConfig
+    names = (name for name in vars(config_class()) if not name.startswith("_") and name != "transformers_version")
+    check_known_settings(settings, frozenset(names))
     try:
-        import_transformers().GenerationConfig(**settings)
+        config_class(**settings)
     except (ValueError, TypeError, AttributeError) as error:
         raise BadInput(f"generate_kwargs cannot be: {' '.join(str(error).split()).rstrip('.')}.") from None
 
 
-def supported_settings() -> frozenset[str]:
-    """Return the settings that the installed transformers knows."""
-    config = import_transformers().GenerationConfig()
-    return frozenset(name for name in vars(config) if not name.startswith("_") and name != "transformers_version")
+def check_known_settings(settings: Mapping[str, Any], supported: Collection[str]) -> None:
+    """Refuse settings that transformers does not know."""
+    for name in settings:
+        if name not in supported:
+            near = suggest_nearest(name, supported)
+            raise BadInput(f"generate_kwargs.{name} is not a setting of a generation.{near}")

@@ -11,60 +11,50 @@ links.
 
 from __future__ import annotations
 
+import math
+import re
 import warnings
-from itertools import pairwise, permutations
+from dataclasses import dataclass, field
+from itertools import pairwise, permutations, product
+from statistics import median
 from typing import TYPE_CHECKING, Any, get_args
 
 from pydantic import Field
 
-from assay.core.errors import BadInput, TrialFailed, suggest_nearest
+from assay.core.errors import BadInput, MachineCannot, TrialFailed, suggest_nearest
+from assay.core.format import format_bytes, format_list
 from assay.core.results import Note
 from assay.core.values import Value
 from assay.machine.model import LinkPath
-from assay.workloads.generation.memory import (
-    CPU,
-    DISK,
-    OFFLOAD_DEVICES,
-    BatchLoad,
-    MemoryBudget,
-    describe_device,
-    fit_error,
-    gpu_device,
-    model_parts,
-    overfull_error,
-    parse_device,
-    parse_limits,
-)
+from assay.workloads.generation.models import DTYPE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from assay.core.values import Params
+    from assay.core.values import Scalar
     from assay.machine.model import GpuLink
     from assay.workloads.generation.loading import VisibleDevices
-    from assay.workloads.generation.memory import ModelSizes
-
-
-WHOLE_MODEL = ""
-"""The name of the whole model."""
-_MAX_SHOWN = 3
+    from assay.workloads.generation.models import ModelConfig
 
 
 def check_device_map(empty: Any, device_map: Mapping[str, int | str], device_ids: Sequence[int]) -> dict[str, str]:
-    """Return a device map with the machine's names of devices.
-
-    Raises:
-        BadInput: It has an unknown part or device, a part twice, or not every part.
-    """
-    _check_part_names(empty, device_map)
+    """Return a device map with the machine's names of devices; refuse unknown, double and missing parts."""
+    part_names = {name for name, _ in empty.named_modules()}
+    for name in device_map:
+        if name not in part_names:
+            near = suggest_nearest(name, part_names - {WHOLE_MODEL})
+            raise BadInput(f"device_map: the model has no part {name!r}.{near}")
     _check_nesting(empty, device_map)
     devices = {name: parse_device(device, device_ids, f"device_map of {name!r}") for name, device in device_map.items()}
     if device_ids and all(device in OFFLOAD_DEVICES for device in devices.values()):
         raise BadInput("device_map puts nothing on a GPU; for a model on the CPU say backend.device: cpu.")
-    missing = [name for name, part in model_parts(empty) if _has_weights(part) and device_of(name, devices) is None]
+    missing = [
+        name
+        for name, part in model_parts(empty)
+        if next(part.parameters(), None) is not None and device_of(name, devices) is None
+    ]
     if missing:
-        more = f" and {len(missing) - _MAX_SHOWN} more" if len(missing) > _MAX_SHOWN else ""
-        raise BadInput(f"device_map gives no place to {', '.join(missing[:_MAX_SHOWN])}{more}.")
+        raise BadInput(f"device_map gives no place to {format_list(missing, 3)}.")
     _check_tied_weights(empty, devices)
     return devices
 
@@ -76,15 +66,6 @@ def device_of(name: str, devices: Mapping[str, str]) -> str | None:
             return None
         name = name.rpartition(".")[0]
     return devices[name]
-
-
-def _check_part_names(empty: Any, device_map: Mapping[str, int | str]) -> None:
-    part_names = {name for name, _ in empty.named_modules()}
-    for name in device_map:
-        if name not in part_names:
-            raise BadInput(
-                f"device_map: the model has no part {name!r}.{suggest_nearest(name, part_names - {WHOLE_MODEL})}"
-            )
 
 
 def _check_nesting(empty: Any, device_map: Mapping[str, int | str]) -> None:
@@ -107,69 +88,40 @@ def _check_tied_weights(empty: Any, devices: Mapping[str, str]) -> None:
             raise BadInput(f"device_map: {' and '.join(sorted(group))} are one and the same, so they lie in one place.")
 
 
-def _has_weights(part: Any) -> bool:
-    return next(part.parameters(), None) is not None
-
-
-UNEVEN_RATIO = 1.3
-"""A note reports a GPU with this multiple of its even share of the weights."""
+UNEVEN_RATIO = 1.3  # a note reports a GPU with this multiple of its even share of the weights
 
 
 def placement_notes(sizes: ModelSizes, weights: Mapping[str, int], gpus: Sequence[str], main: str) -> tuple[Note, ...]:
-    """Return what is to be said of a map, by the weights on each place."""
+    """Return what the user should know of a map, by the weights on each device."""
+    notes: list[Note] = []
+
+    def warn(code: str, message: str, **params: Scalar) -> None:
+        notes.append(Note(code=code, message=message, severity="warning", params=params))
+
     used = [gpu for gpu in gpus if weights.get(gpu)]
-    return (
-        *_pipeline_note(used),
-        *_uneven_note(weights, used),
-        *_unused_note(gpus, used),
-        *_offload_note(sizes, weights, main),
-    )
-
-
-def _pipeline_note(used: Sequence[str]) -> tuple[Note, ...]:
-    if len(used) < 2:
-        return ()
-    numbers = ", ".join(gpu.removeprefix("cuda:") for gpu in used)
-    message = f"layers are placed one after another on GPU {numbers}, a naive pipeline: one GPU works at a time"
-    return (Note(code="pipeline", message=message, params={"gpus": len(used)}),)
-
-
-def _uneven_note(weights: Mapping[str, int], used: Sequence[str]) -> tuple[Note, ...]:
-    total = sum(weights[gpu] for gpu in used)
-    if len(used) < 2 or not total:
-        return ()
-    most = max(used, key=lambda gpu: weights[gpu])
-    share = weights[most] / total
-    if share * len(used) < UNEVEN_RATIO:
-        return ()
-    message = f"unbalanced: {describe_device(most)} holds {100 * share:.0f} % of the weights of {len(used)} GPUs"
-    params: Params = {"device": most, "share": share, "gpus": len(used)}
-    return (Note(code="unbalanced", message=message, severity="warning", params=params),)
-
-
-def _unused_note(gpus: Sequence[str], used: Sequence[str]) -> tuple[Note, ...]:
+    if len(used) > 1:
+        numbers = ", ".join(gpu.removeprefix("cuda:") for gpu in used)
+        message = f"layers are placed one after another on GPU {numbers}, a naive pipeline: one GPU works at a time"
+        notes.append(Note(code="pipeline", message=message, params={"gpus": len(used)}))
+        most = max(used, key=lambda gpu: weights[gpu])
+        share = weights[most] / sum(weights[gpu] for gpu in used)
+        if share * len(used) >= UNEVEN_RATIO:
+            held = f"{describe_device(most)} holds {100 * share:.0f} % of the weights of {len(used)} GPUs"
+            warn("unbalanced", f"unbalanced: {held}", device=most, share=share, gpus=len(used))
     idle = [gpu.removeprefix("cuda:") for gpu in gpus if gpu not in used]
-    if not idle:
-        return ()
-    message = f"nothing of the model is on GPU {', '.join(idle)}, whose joules count all the same"
-    return (Note(code="unused_gpu", message=message, severity="warning", params={"gpus": ",".join(idle)}),)
-
-
-def _offload_note(sizes: ModelSizes, weights: Mapping[str, int], main: str) -> tuple[Note, ...]:
+    if idle:
+        message = f"nothing of the model is on GPU {', '.join(idle)}, whose joules count all the same"
+        warn("unused_gpu", message, gpus=",".join(idle))
     over = "over PCIe " if main != CPU else ""
-    shares = {device: weights.get(device, 0) / sizes.weights_bytes for device in (CPU, DISK) if device != main}
-    return tuple(
-        Note(
-            code="offloaded",
-            message=f"{describe_device(device)} holds {100 * share:.0f} % of the weights: they are copied {over}for "
-            "every token, which is then what is measured",
-            severity="warning",
-            params={"device": device, "share": share},
-        )
-        for device, share in shares.items()
-        if share
-    )
+    for device in (CPU, DISK):
+        share = weights.get(device, 0) / sizes.weights_bytes
+        if share and device != main:
+            message = f"{describe_device(device)} holds {100 * share:.0f} % of the weights: they are copied {over}for "
+            warn("offloaded", f"{message}every token, which is then what is measured", device=device, share=share)
+    return tuple(notes)
 
+
+WHOLE_MODEL = ""  # the name of the whole model
 
 AUTO_MAP, SEQUENTIAL, BALANCED_LOW_0 = "auto", "sequential", "balanced_low_0"
 DEVICE_MAPS = (AUTO_MAP, "balanced", BALANCED_LOW_0, SEQUENTIAL)
@@ -220,25 +172,23 @@ def plan_placement(
         BadInput: The map or the limits are not valid for this model.
         MachineCannot: The model does not fit; the message suggests what would.
     """
-    limits = parse_limits(max_memory, device_ids)
     gpus = [gpu_device(number) for number in device_ids]
-    room = MemoryBudget(sizes, gpus, free_bytes, limits, load or BatchLoad())
-    if isinstance(device_map, str):
-        if device_map not in DEVICE_MAPS:
-            raise BadInput(
-                f"device_map is {', '.join(DEVICE_MAPS)} or a map, not "
-                f"{device_map!r}.{suggest_nearest(device_map, DEVICE_MAPS)}"
-            )
+    notes: list[Note] = []
+    room = MemoryBudget(sizes, gpus, free_bytes, parse_limits(max_memory, device_ids), load or BatchLoad())
+    if not isinstance(device_map, str):
+        devices = check_device_map(empty, device_map, device_ids)
+    elif device_map in DEVICE_MAPS:
         devices, notes = _infer_map(empty, room, device_map)
     else:
-        devices, notes = check_device_map(empty, device_map, device_ids), ()
+        near = suggest_nearest(device_map, DEVICE_MAPS)
+        raise BadInput(f"device_map is {', '.join(DEVICE_MAPS)} or a map, not {device_map!r}.{near}")
     weights = weights_by_device(sizes, devices)
-    over = overfull_error(room, weights)
-    if over is not None:
-        raise over
-    main = main_device(devices, gpus)
-    more_notes = placement_notes(sizes, weights, gpus, main)
-    return PlacementPlan(devices=devices, weights_bytes=weights, main_device=main, notes=(*notes, *more_notes))
+    _check_room(room, weights)
+    first = next(iter(devices.values()))
+    on_gpus = (gpu for gpu in gpus if gpu in devices.values())
+    main = first if first in gpus else next(on_gpus, gpus[0] if gpus else CPU)
+    notes += placement_notes(sizes, weights, gpus, main)
+    return PlacementPlan(devices=devices, weights_bytes=weights, main_device=main, notes=tuple(notes))
 
 
 def weights_by_device(sizes: ModelSizes, devices: Mapping[str, str]) -> dict[str, int]:
@@ -249,29 +199,20 @@ def weights_by_device(sizes: ModelSizes, devices: Mapping[str, str]) -> dict[str
     return weights
 
 
-def main_device(devices: Mapping[str, str], gpus: Sequence[str]) -> str:
-    """Return the device of the inputs: the first part's GPU, or the first GPU where that part is on none."""
-    first = next(iter(devices.values()))
-    if first in gpus:
-        return first
-    return next((gpu for gpu in gpus if gpu in devices.values()), gpus[0] if gpus else CPU)
-
-
-def _infer_map(empty: Any, room: MemoryBudget, name: str) -> tuple[dict[str, str], tuple[Note, ...]]:
-    """Return the map that accelerate makes, with room for the load where there is, and what is to be said of it."""
-    for loaded in (True, False):
-        for strategy in dict.fromkeys((name, SEQUENTIAL)):
-            devices = _infer_one_map(empty, room, strategy, loaded=loaded)
-            if devices is None:
-                continue
-            notes = []
-            if strategy != name:
-                message = f"{name} does not fit into what is free, so GPUs are filled one after another"
-                notes.append(Note(code="filled_in_order", message=message))
-            if not loaded:
-                message = f"the weights fit, and little is left beside them: {room.load.description} may not"
-                notes.append(Note(code="memory_tight", message=message))
-            return devices, tuple(notes)
+def _infer_map(empty: Any, room: MemoryBudget, name: str) -> tuple[dict[str, str], list[Note]]:
+    """Return the map that accelerate makes, with memory for the load where there is enough, and notes on it."""
+    for loaded, strategy in product((True, False), dict.fromkeys((name, SEQUENTIAL))):
+        devices = _infer_one_map(empty, room, strategy, loaded=loaded)
+        if devices is None:
+            continue
+        notes = []
+        if strategy != name:
+            message = f"{name} does not fit into what is free, so GPUs are filled one after another"
+            notes.append(Note(code="filled_in_order", message=message))
+        if not loaded:
+            message = f"the weights fit, and little is left beside them: {room.load.description} may not"
+            notes.append(Note(code="memory_tight", message=message))
+        return devices, notes
     raise fit_error(room)
 
 
@@ -281,19 +222,16 @@ def _infer_one_map(empty: Any, room: MemoryBudget, strategy: str, *, loaded: boo
     only = room.devices[0]
     if len(room.devices) == 1:
         return {WHOLE_MODEL: only} if room.sizes.weights_bytes <= budgets[only] else None
-    named = {_accelerate_key(device, number): device for number, device in enumerate(room.devices)}
-    most = {key: budgets[device] for key, device in named.items()}
-    inferred = _accelerate_map(empty, most, strategy)
+    named: dict[int | str, str] = {
+        device if device in OFFLOAD_DEVICES else number: device for number, device in enumerate(room.devices)
+    }
+    inferred = _accelerate_map(empty, {key: budgets[device] for key, device in named.items()}, strategy)
     if not set(inferred.values()) <= set(named):
         return None
     order = {part: number for number, (part, _) in enumerate(empty.named_modules())}
     devices = {part: named[inferred[part]] for part in sorted(inferred, key=lambda part: order.get(part, len(order)))}
     held = weights_by_device(room.sizes, devices)
     return devices if all(size <= budgets[device] for device, size in held.items()) else None
-
-
-def _accelerate_key(device: str, number: int) -> int | str:
-    return device if device in OFFLOAD_DEVICES else number
 
 
 def _accelerate_map(empty: Any, most: dict[int | str, int], strategy: str) -> dict[str, int | str]:
@@ -319,20 +257,15 @@ def actual_placement(model: Any, visible: VisibleDevices) -> dict[str, str]:
     """Return the actual device of each part of a model from its tensors, by the machine's names."""
     devices = {}
     for name, part in model_parts(model):
-        part_devices = {
-            _machine_device(where, visible) for module in part.modules() for where in _weight_devices(module)
-        }
-        if part_devices:
-            devices[name] = " and ".join(sorted(part_devices))
+        stored = {where for module in part.modules() for where in _weight_devices(module)}
+        names = {CPU if where.partition(":")[0] == CPU else visible.machine_name(where) for where in stored}
+        if names:
+            devices[name] = " and ".join(sorted(names))
     return devices
 
 
 def verify_placement(model: Any, plan: PlacementPlan, visible: VisibleDevices) -> dict[str, str]:
-    """Return the planned map of a loaded model, after checking every part.
-
-    Raises:
-        TrialFailed: A part is on another device than planned.
-    """
+    """Return the planned map of a loaded model; raise if a part is on another device than planned."""
     for name, device in actual_placement(model, visible).items():
         planned = device_of(name, plan.devices)
         if device != planned:
@@ -347,8 +280,10 @@ def _weight_devices(module: Any) -> Iterator[str]:
 
 
 def _offload_device(module: Any, name: str) -> str:
-    for hook in _accelerate_hooks(getattr(module, "_hf_hook", None)):
-        weights: Any = getattr(hook, "weights_map", None)
+    """Return the device of an offloaded weight, from accelerate's hook, which may be composed of several."""
+    hook = getattr(module, "_hf_hook", None)
+    for single in () if hook is None else getattr(hook, "hooks", (hook,)):
+        weights: Any = getattr(single, "weights_map", None)
         key = f"{getattr(weights, 'prefix', '')}{name}"
         store: Any = getattr(weights, "dataset", weights)
         if key in getattr(store, "state_dict", {}):
@@ -358,18 +293,7 @@ def _offload_device(module: Any, name: str) -> str:
     return UNKNOWN_DEVICE
 
 
-def _accelerate_hooks(hook: Any) -> Iterator[Any]:
-    """Yield an accelerate hook, or the hooks that it is composed of."""
-    if hook is not None:
-        yield from getattr(hook, "hooks", (hook,))
-
-
-def _machine_device(where: str, visible: VisibleDevices) -> str:
-    return CPU if where.partition(":")[0] == CPU else visible.machine_name(where)
-
-
-ALL_ORDERS_UP_TO = 8
-"""Up to this many GPUs every order is evaluated; with more, a greedy search is used."""
+ALL_ORDERS_UP_TO = 8  # up to this many GPUs every order is evaluated; with more, a greedy search is used
 
 _LINK_PATHS: tuple[str, ...] = get_args(LinkPath)
 _NVLINK_WORTH = 1000
@@ -377,32 +301,14 @@ _NVLINK_WORTH = 1000
 
 
 def order_gpus(device_ids: Sequence[int], links: Iterable[GpuLink]) -> tuple[int, ...]:
-    """Return the GPUs in the order with the best links between neighbours; of equal orders, the closest to the given.
-
-    A link is ranked by its number of NVLinks, and without any by its PCIe path.
-    """
+    """Return the GPUs in the order with the best links between neighbours; of equal ones, the closest to the given."""
     worth = {link.gpus: _link_worth(link) for link in links}
-    if len(device_ids) > ALL_ORDERS_UP_TO:
-        return _greedy_order(device_ids, worth)
-    return max(permutations(device_ids), key=lambda order: _total_worth(order, worth)) if device_ids else ()
 
+    def total_worth(order: Sequence[int]) -> int:
+        return sum(worth.get(_pair(one, other), 0) for one, other in pairwise(order))
 
-def link_notes(device_ids: Sequence[int], links: Iterable[GpuLink]) -> tuple[str, ...]:
-    """Return notes on neighbours in a pipeline without NVLink; none where links are not known."""
-    link_of = {link.gpus: link for link in links}
-    notes = []
-    for one, other in pairwise(device_ids):
-        link = link_of.get(_pair(one, other))
-        if link is not None and not link.nvlinks:
-            notes.append(f"GPU {one} and GPU {other} are not linked by NVLink: activations go over PCIe")
-    return tuple(notes)
-
-
-def _total_worth(order: Sequence[int], worth: dict[tuple[int, int], int]) -> int:
-    return sum(worth.get(_pair(one, other), 0) for one, other in pairwise(order))
-
-
-def _greedy_order(device_ids: Sequence[int], worth: dict[tuple[int, int], int]) -> tuple[int, ...]:
+    if len(device_ids) <= ALL_ORDERS_UP_TO:
+        return max(permutations(device_ids), key=total_worth) if device_ids else ()
     order, remaining = [device_ids[0]], list(device_ids[1:])
     while remaining:
         best = max(remaining, key=lambda gpu: worth.get(_pair(order[-1], gpu), 0))
@@ -411,10 +317,293 @@ def _greedy_order(device_ids: Sequence[int], worth: dict[tuple[int, int], int]) 
     return tuple(order)
 
 
+def link_notes(device_ids: Sequence[int], links: Iterable[GpuLink]) -> tuple[str, ...]:
+    """Return notes on neighbours in a pipeline without NVLink; none where links are not known."""
+    without = {link.gpus for link in links if not link.nvlinks}
+    return tuple(
+        f"GPU {one} and GPU {other} are not linked by NVLink: activations go over PCIe"
+        for one, other in pairwise(device_ids)
+        if _pair(one, other) in without
+    )
+
+
 def _link_worth(link: GpuLink) -> int:
+    """Return the rank of a link: by its number of NVLinks, and without any by its PCIe path."""
     near = len(_LINK_PATHS) - _LINK_PATHS.index(link.path) if link.path is not None else 0
     return near + (_NVLINK_WORTH + link.nvlinks if link.nvlinks else 0)
 
 
 def _pair(one: int, other: int) -> tuple[int, int]:
     return min(one, other), max(one, other)
+
+
+class ModelSizes(Value):
+    """The memory that a model needs, in bytes.
+
+    Weights are exact, and so is the KV cache where every layer keeps all tokens. The working memory of a call is an
+    estimate: the widest layer's activations, and the logits in float32.
+    """
+
+    model: str
+    dtype: str
+    parameters: int = Field(description="Number of parameters; tied ones count once.")
+    weights_bytes: int
+    parts_bytes: dict[str, int] = Field(description="Bytes of weights, by layer and other parts that are never split.")
+    layers: int
+    kv_bytes_per_token: int = Field(description="Keys and values of one token of one sequence, over all layers.")
+    hidden: int
+    widest: int = Field(description="Most elements per token inside a layer.")
+    context_tokens: int
+    vocabulary: int
+
+    def kv_bytes(self, batch: int, tokens: int) -> int:
+        """Return the bytes of the KV cache of ``batch`` sequences of ``tokens`` tokens."""
+        return self.kv_bytes_per_token * batch * tokens
+
+    def working_bytes(self, batch: int, input_tokens: int) -> int:
+        """Return the approximate working memory of a prefill, in bytes: activations, and logits in float32."""
+        activations = batch * input_tokens * (6 * self.hidden + 3 * self.widest) * DTYPE_BYTES[self.dtype]
+        return activations + 2 * batch * self.vocabulary * 4
+
+    def needs_bytes(self, batch: int, input_tokens: int, output_tokens: int) -> int:
+        """Return the approximate total memory to answer a batch on one device, in bytes."""
+        return (
+            self.weights_bytes
+            + self.kv_bytes(batch, input_tokens + output_tokens)
+            + self.working_bytes(batch, input_tokens)
+        )
+
+
+def model_sizes(model: str, empty: Any, dtype: str) -> ModelSizes:
+    """Return the sizes of a model whose parameters are not in memory."""
+    config = empty.config.get_text_config()
+    parts = _part_bytes(empty)
+    heads = config.num_attention_heads
+    kv_heads = getattr(config, "num_key_value_heads", None) or heads
+    head = getattr(config, "head_dim", None) or config.hidden_size // heads
+    return ModelSizes(
+        model=model,
+        dtype=dtype,
+        parameters=sum(weight.numel() for weight in empty.parameters()),
+        weights_bytes=sum(parts.values()),
+        parts_bytes={name: size for name, size in parts.items() if size},
+        layers=config.num_hidden_layers,
+        kv_bytes_per_token=2 * config.num_hidden_layers * kv_heads * head * DTYPE_BYTES[dtype],
+        hidden=config.hidden_size,
+        widest=getattr(config, "intermediate_size", None) or 4 * config.hidden_size,
+        context_tokens=context_tokens_of(config),
+        vocabulary=config.vocab_size,
+    )
+
+
+def context_tokens_of(config: ModelConfig) -> int:
+    """Return the context length of a configuration: the most tokens of a prompt and its answer together."""
+    text = config.get_text_config()
+    for name in ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length"):
+        if isinstance(getattr(text, name, None), int):
+            return int(getattr(text, name))
+    return 2**31 - 1
+
+
+def model_parts(model: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the parts of a model that are never split, from its inputs to its outputs: layers, embeddings, norms."""
+    whole = set(getattr(model, "_no_split_modules", None) or ())
+
+    def walk(name: str, module: Any) -> Iterator[tuple[str, Any]]:
+        children = list(module.named_children())
+        if not children or type(module).__name__ in whole or list(module.named_parameters(recurse=False)):
+            yield name, module
+            return
+        for child, part in children:
+            yield from walk(f"{name}.{child}" if name else child, part)
+
+    yield from walk("", model)
+
+
+def _part_bytes(model: Any) -> dict[str, int]:
+    """Return the bytes of the weights of each part; tied ones belong to the first."""
+    counted: set[int] = set()
+    sizes: dict[str, int] = {}
+    for name, part in model_parts(model):
+        new = [weight for weight in part.parameters() if id(weight) not in counted]
+        counted.update(map(id, new))
+        sizes[name] = sum(weight.numel() * weight.element_size() for weight in new)
+    return sizes
+
+
+CPU, DISK = "cpu", "disk"
+OFFLOAD_DEVICES = (CPU, DISK)  # devices other than GPUs: parts there are copied to a GPU when they are used
+
+_SIZE_TEXT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b\s*", re.IGNORECASE)
+_POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+
+
+def gpu_device(number: int) -> str:
+    """Return the machine's name of a GPU."""
+    return f"cuda:{number}"
+
+
+def parse_bytes(value: int | str, what: str = "max_memory") -> int:
+    """Parse a size in bytes, from a number or text such as 20GB, 18GiB or 500 MB."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        size = value
+    elif isinstance(value, str) and value.strip().isdecimal():
+        size = int(value)
+    else:
+        match = _SIZE_TEXT.fullmatch(value) if isinstance(value, str) else None
+        if match is None:
+            raise BadInput(f"{what}: {value!r} is not a size; write bytes, or text as 20GB or 18GiB.")
+        size = int(float(match[1]) * (1024 if match[3] else 1000) ** _POWERS[match[2].lower()])
+    if size < 0:
+        raise BadInput(f"{what}: a size is not less than 0, as {value!r} is.")
+    return size
+
+
+def parse_device(key: int | str, device_ids: Sequence[int], what: str) -> str:
+    """Return the device of a key or value: a GPU of ``device_ids`` by its number, ``cpu`` or ``disk``."""
+    text = str(key).strip().removeprefix("cuda:")
+    if text in OFFLOAD_DEVICES:
+        return text
+    if not text.isdecimal():
+        raise BadInput(f"{what}: {key!r} is no place; name a GPU by its number, or cpu or disk.")
+    if int(text) not in device_ids:
+        has = f"backend.device_ids has {format_list([*map(str, device_ids)])}"
+        raise BadInput(f"{what} names GPU {text}, and {has if device_ids else 'the model is not on GPUs'}.")
+    return gpu_device(int(text))
+
+
+def parse_limits(max_memory: Mapping[int | str, int | str] | None, device_ids: Sequence[int]) -> dict[str, int]:
+    """Return the limits of bytes of weights by device, ``{"cuda:2": 20000000000, "cpu": …}``; refuse invalid ones."""
+    limits: dict[str, int] = {}
+    for key, value in (max_memory or {}).items():
+        device = parse_device(key, device_ids, "max_memory")
+        if device in limits:
+            raise BadInput(f"max_memory names {device} twice.")
+        limits[device] = parse_bytes(value, f"max_memory of {key}")
+    return limits
+
+
+USABLE_SHARE = 0.95  # usable share of free memory: libraries need some, and the allocator fragments
+
+
+@dataclass(frozen=True)
+class BatchLoad:
+    """The batch that a model runs at once."""
+
+    batch: int = 1
+    input_tokens: int = 1
+    output_tokens: int = 1
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of one sequence at its end."""
+        return self.input_tokens + self.output_tokens
+
+    @property
+    def description(self) -> str:
+        """The batch as text."""
+        return f"a batch of {self.batch} with {self.input_tokens} + {self.output_tokens} tokens"
+
+
+@dataclass(frozen=True)
+class MemoryBudget:
+    """The free memory and the limits of each device, and the model and batch to place."""
+
+    sizes: ModelSizes
+    gpus: Sequence[str]
+    free_bytes: Mapping[str, int]
+    limits: Mapping[str, int]
+    load: BatchLoad = field(default_factory=BatchLoad)
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Possible devices of parts: GPUs in order, then those named in the limits; without GPUs, the CPU."""
+        offload = [device for device in OFFLOAD_DEVICES if device in self.limits]
+        return (*self.gpus, *offload) if self.gpus else (CPU, *(device for device in offload if device != CPU))
+
+    def weights_capacity(self, device: str, *, loaded: bool) -> int:
+        """Return the bytes of weights that fit on a device, with or without memory for the batch.
+
+        The batch takes the working memory, and of each layer's memory the share of its KV cache.
+        """
+        most = self.limits.get(device)
+        if device == DISK:
+            return 2**62 if most is None else most
+        free = int(self.free_bytes[device] * USABLE_SHARE)
+        if loaded and (device in self.gpus or not self.gpus):
+            layer = median(self.sizes.parts_bytes.values())
+            cache = self.sizes.kv_bytes(self.load.batch, self.load.tokens) / self.sizes.layers
+            working = self.sizes.working_bytes(self.load.batch, self.load.input_tokens)
+            free = int(max(0, free - working) * (layer / (layer + cache)))
+        return free if most is None else min(free, most)
+
+
+def _check_room(room: MemoryBudget, weights: Mapping[str, int]) -> None:
+    """Refuse a map by which a device gets more weights than fit."""
+    for device, size in weights.items():
+        if size > room.weights_capacity(device, loaded=False):
+            error = BadInput if size > room.limits.get(device, size) else MachineCannot
+            raise error(
+                f"By device_map {describe_device(device)} holds {format_bytes(size)} of the weights of "
+                f"{room.sizes.model}, and {_free_memory_text(room, device)}."
+            )
+
+
+def fit_error(room: MemoryBudget) -> MachineCannot:
+    """Return the error that a model does not fit, with suggestions."""
+    sizes = room.sizes
+    there = " and ".join(_free_memory_text(room, device) for device in room.devices)
+    suggestions = filter(None, (_suggest_gpus(room), _suggest_dtype(room), _suggest_host_memory(room)))
+    advice = "; or ".join(suggestions)
+    return MachineCannot(
+        f"{sizes.model} in {sizes.dtype} does not fit: its weights take {format_bytes(sizes.weights_bytes)}, "
+        f"and {there}. {f'What would do: {advice}.' if advice else 'A smaller model would.'}"
+    )
+
+
+def describe_device(device: str) -> str:
+    """Return the display name of a device."""
+    if device.startswith("cuda:"):
+        return f"GPU {device.removeprefix('cuda:')}"
+    return "the host's memory" if device == CPU else "the disk"
+
+
+def _free_memory_text(room: MemoryBudget, device: str) -> str:
+    free, most = room.free_bytes.get(device), room.limits.get(device)
+    if most is not None and (free is None or most < free * USABLE_SHARE):
+        return f"max_memory gives {format_bytes(most)} to {describe_device(device)}"
+    return f"{describe_device(device)} has {format_bytes(free or 0)} free"
+
+
+def _suggest_gpus(room: MemoryBudget) -> str | None:
+    """Suggest a number of GPUs like the best of these, given that the largest part is not split."""
+    if not room.gpus:
+        return None
+    if any(gpu in room.limits for gpu in room.gpus):
+        return "more in backend.max_memory"
+    rooms = {gpu: room.weights_capacity(gpu, loaded=True) for gpu in room.gpus}
+    best = max(rooms, key=lambda gpu: rooms[gpu])
+    per_gpu = rooms[best] - max(room.sizes.parts_bytes.values())
+    if per_gpu <= 0:
+        return None
+    alike = min(rooms.values()) > rooms[best] * USABLE_SHARE
+    count = max(len(room.gpus) + 1 if alike else 1, math.ceil(room.sizes.weights_bytes / per_gpu))
+    return f"about {count} GPUs with as much free as {describe_device(best)} (backend.device_ids)"
+
+
+def _suggest_dtype(room: MemoryBudget) -> str | None:
+    """Suggest a smaller dtype, where it would fit."""
+    there = sum(room.weights_capacity(device, loaded=True) for device in room.devices)
+    if DTYPE_BYTES[room.sizes.dtype] <= 2 or room.sizes.weights_bytes / 2 > there:
+        return None
+    return "bfloat16 or float16, which takes half (backend.torch_dtype)"
+
+
+def _suggest_host_memory(room: MemoryBudget) -> str | None:
+    """Suggest host memory, where it would fit, with its cost."""
+    if not room.gpus or CPU in room.limits:
+        return None
+    host = room.weights_capacity(CPU, loaded=False) if CPU in room.free_bytes else 0
+    if host + sum(room.weights_capacity(gpu, loaded=True) for gpu in room.gpus) < room.sizes.weights_bytes:
+        return None
+    return "backend.max_memory with cpu: parts then lie in the host's memory, and tokens are measured through PCIe"

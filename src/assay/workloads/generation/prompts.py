@@ -11,6 +11,7 @@ import json
 import math
 import sys
 from dataclasses import dataclass
+from importlib import import_module
 from itertools import cycle, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,8 @@ import numpy as np
 
 from assay.core.errors import BadInput, MachineCannot, suggest_nearest
 from assay.core.results import Note
+from assay.workloads.base import one_line
+from assay.workloads.generation.models import first_line
 from assay.workloads.torch_device import Tensor, import_torch
 
 if TYPE_CHECKING:
@@ -27,11 +30,7 @@ if TYPE_CHECKING:
     from assay.workloads.generation.loading import LoadedModel
     from assay.workloads.generation.params import Generation
 
-
-RANDOM = "random"
-"""Not a file: seeded token ids."""
-
-MAX_SHOWN = 60
+RANDOM = "random"  # not a file: seeded token ids
 
 
 def read_prompts(name: str, column: str = "text", most: int = 0) -> tuple[str, ...]:
@@ -99,20 +98,17 @@ def _table_reader(delimiter: str) -> Callable[[Path, str], Iterator[str]]:
 
 
 def _read_parquet(path: Path, column: str) -> Iterator[str]:
-    parquet = _import_pyarrow(path, "parquet")
-    return _read_column(lambda: parquet.read_table(str(path)), path, column)
+    return _read_column("parquet", lambda parquet: parquet.read_table(str(path)), path, column)
 
 
 def _read_arrow(path: Path, column: str) -> Iterator[str]:
-    ipc = _import_pyarrow(path, "ipc")
-
-    def table() -> Any:
+    def read(ipc: Any) -> Any:
         try:
             return ipc.open_stream(str(path)).read_all()
         except (ValueError, OSError):
             return ipc.open_file(str(path)).read_all()
 
-    return _read_column(table, path, column)
+    return _read_column("ipc", read, path, column)
 
 
 def _read_folder(path: Path, column: str) -> Iterator[str]:
@@ -138,24 +134,20 @@ READERS: dict[str, Callable[[Path, str], Iterator[str]]] = {
 }
 
 
-def _import_pyarrow(path: Path, part: str) -> Any:
-    from importlib import import_module
-
+def _read_column(part: str, read: Callable[[Any], Any], path: Path, column: str) -> Iterator[str]:
+    """Yield a column of a table that a part of pyarrow reads."""
     try:
-        return import_module(f"pyarrow.{part}")
+        reader = import_module(f"pyarrow.{part}")
     except ImportError as error:
         raise MachineCannot(
-            f"{path} needs pyarrow, which is not installed; prompts can be a .txt, .jsonl or .csv file too."
+            f"{path} needs pyarrow, which is not installed; use a .txt, .jsonl or .csv file."
         ) from error
-
-
-def _read_column(table: Callable[[], Any], path: Path, column: str) -> Iterator[str]:
     try:
-        loaded = table()
+        table = read(reader)
     except (ValueError, OSError) as error:
-        raise BadInput(f"The prompt file {path} cannot be read: {_shorten(str(error))}.") from error
-    _check_column(column, loaded.column_names, str(path))
-    yield from (str(text) for text in loaded.column(column).to_pylist() if text is not None)
+        raise BadInput(f"The prompt file {path} cannot be read: {one_line(error, 60)}.") from error
+    _check_column(column, table.column_names, str(path))
+    yield from (str(text) for text in table.column(column).to_pylist() if text is not None)
 
 
 def _parse_json(text: str, where: str) -> Any:
@@ -170,20 +162,15 @@ def _text_of(row: Any, column: str, where: str) -> str:
         _check_column(column, row, where)
         row = row[column]
     if not isinstance(row, str):
-        raise BadInput(f"{where} is no text, but {_shorten(repr(row))}.")
+        raise BadInput(f"{where} is no text, but {one_line(repr(row), 60)}.")
     return row
 
 
-def _check_column(column: str, columns: Iterable[str] | Sequence[str], where: str) -> None:
+def _check_column(column: str, columns: Iterable[str], where: str) -> None:
     columns = tuple(columns)
     if column not in columns:
         has = ", ".join(columns) or "none"
         raise BadInput(f"{where} has no column {column!r}; it has {has}.{suggest_nearest(column, columns)}")
-
-
-def _shorten(text: str) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 1]}…"
 
 
 def apply_chat_template(
@@ -192,10 +179,7 @@ def apply_chat_template(
     """Return texts as token ids, and what the user should know of it.
 
     Without settings the texts are tokenized unchanged. With settings each is a user message in the model's chat
-    template, which gets the settings by name.
-
-    Raises:
-        BadInput: There are settings, and the model has no chat template, or it refuses them.
+    template, which gets the settings by name; a model without one, and settings that it refuses, are refused.
     """
     if not reasoning:
         return [list(tokenizer(text)["input_ids"]) for text in texts], ()
@@ -204,27 +188,24 @@ def apply_chat_template(
             f"Reasoning is told to a model by its chat template, and {model} has none: leave scenario.reasoning and "
             "reasoning_params out."
         )
-    prompts = [_template_tokens(text, tokenizer, model, reasoning) for text in texts]
-    unheeded = prompts[0] == _template_tokens(texts[0], tokenizer, model, {})
-    names = " and ".join(reasoning)
-    message = f"the chat template of {model} makes nothing of {names}: prompts are the same without"
-    notes = (Note(code="reasoning_ignored", message=message),) if unheeded else ()
+
+    def fill_template(text: str, settings: Mapping[str, Any]) -> str:
+        message = [{"role": "user", "content": text}]
+        try:
+            return str(tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True, **settings))
+        except Exception as error:  # a template is a program from the model
+            reason = first_line(str(error)) or type(error).__name__
+            raise BadInput(f"The chat template of {model} cannot write a prompt with {settings}: {reason}.") from error
+
+    prompts = [fill_template(text, reasoning) for text in texts]
+    notes: tuple[Note, ...] = ()
+    if prompts[0] == fill_template(texts[0], {}):
+        message = f"the chat template of {model} ignores {' and '.join(reasoning)}: prompts are the same without"
+        notes = (Note(code="reasoning_ignored", message=message),)
     return [list(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in prompts], notes
 
 
-def _template_tokens(text: str, tokenizer: Any, model: str, reasoning: Mapping[str, Any]) -> str:
-    message = [{"role": "user", "content": text}]
-    try:
-        return str(tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True, **reasoning))
-    except Exception as error:  # a template is a program from the model
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise BadInput(
-            f"The chat template of {model} cannot write a prompt with {dict(reasoning)}: {reason}."
-        ) from error
-
-
-BATCH_POOL = 4
-"""Number of random batches, used in turn."""
+BATCH_POOL = 4  # number of random batches, used in turn
 
 
 @dataclass(frozen=True)
@@ -257,28 +238,24 @@ class PromptBatches:
 
 
 def make_batches(loaded: LoadedModel, generation: Generation, seed: int) -> PromptBatches:
-    """Return the batches of a generation, on the model's device.
-
-    Raises:
-        BadInput: A prompt is too long, or longer with its answer than the model's context.
-    """
+    """Return the batches of a generation, on the model's device; refuse prompts that are too long."""
     check_context(generation, loaded.context_tokens)
+    notes: tuple[Note, ...] = ()
     if generation.prompts == RANDOM:
         rows = random_prompts(loaded.vocabulary, BATCH_POOL * generation.batch, generation.input_tokens, seed)
-        return PromptBatches([_pad_batch(group, 0, loaded.device) for group in group_prompts(rows, generation.batch)])
-    texts = read_prompts(generation.prompts, generation.text_column_name, generation.num_samples)
-    notes: tuple[Note, ...]
-    reasoning = json.loads(generation.reasoning)
-    if loaded.tokenizer is None and not reasoning:
-        rows = [bytes_to_tokens(text, loaded.vocabulary) for text in texts]
-        notes = (Note(code="no_tokenizer", message="the model has no tokenizer: prompts are read byte by byte"),)
+        pad = 0
     else:
-        rows, notes = apply_chat_template(texts, loaded.tokenizer, generation.model, reasoning)
-    fitting = fit_prompts(rows, generation, loaded.context_tokens)
-    pad = loaded.model.generation_config.pad_token_id
-    return PromptBatches(
-        [_pad_batch(group, pad, loaded.device) for group in group_prompts(fitting, generation.batch)], notes
-    )
+        texts = read_prompts(generation.prompts, generation.text_column_name, generation.num_samples)
+        reasoning = json.loads(generation.reasoning)
+        if loaded.tokenizer is None and not reasoning:
+            rows = [bytes_to_tokens(text, loaded.vocabulary) for text in texts]
+            notes = (Note(code="no_tokenizer", message="the model has no tokenizer: prompts are read byte by byte"),)
+        else:
+            rows, notes = apply_chat_template(texts, loaded.tokenizer, generation.model, reasoning)
+        rows = fit_prompts(rows, generation, loaded.context_tokens)
+        pad = loaded.model.generation_config.pad_token_id
+    groups = group_prompts(rows, generation.batch)
+    return PromptBatches([_pad_batch(group, pad, loaded.device) for group in groups], notes)
 
 
 def check_context(generation: Generation, context: int) -> None:
@@ -293,8 +270,8 @@ def check_context(generation: Generation, context: int) -> None:
 
 def random_prompts(vocabulary: int, count: int, length: int, seed: int) -> list[list[int]]:
     """Return ``count`` prompts of seeded random token ids."""
-    tokens = np.random.default_rng([seed, length]).integers(0, vocabulary, (count, length))
-    return [[int(token) for token in row] for row in tokens]
+    tokens: list[list[int]] = np.random.default_rng([seed, length]).integers(0, vocabulary, (count, length)).tolist()
+    return tokens
 
 
 def bytes_to_tokens(text: str, vocabulary: int) -> list[int]:
@@ -303,11 +280,7 @@ def bytes_to_tokens(text: str, vocabulary: int) -> list[int]:
 
 
 def fit_prompts(rows: Sequence[Sequence[int]], generation: Generation, context: int) -> list[list[int]]:
-    """Return prompts within the allowed length: truncated where allowed, else refused.
-
-    Raises:
-        BadInput: One is longer than ``input_tokens``, or with its answer than the model's context, or has no tokens.
-    """
+    """Return prompts of 1 to ``input_tokens`` tokens that fit the context with their answers; cut or refuse others."""
     fitted_rows: list[list[int]] = []
     for number, row in enumerate(rows, 1):
         which = f"Prompt {number} of {generation.prompts}"
@@ -335,12 +308,8 @@ def group_prompts(rows: Sequence[list[int]], batch: int) -> list[list[list[int]]
 
 
 def _pad_batch(rows: Sequence[list[int]], pad: int, device: Any) -> PromptBatch:
-    torch = import_torch()
-    length = max(map(len, rows))
+    torch, length = import_torch(), max(map(len, rows))
     ids = [[pad] * (length - len(row)) + row for row in rows]
     mask = [[0] * (length - len(row)) + [1] * len(row) for row in rows]
-    return PromptBatch(
-        ids=torch.tensor(ids, dtype=torch.long, device=device),
-        mask=torch.tensor(mask, dtype=torch.long, device=device),
-        tokens=sum(map(len, rows)),
-    )
+    ids_tensor, mask_tensor = (torch.tensor(values, dtype=torch.long, device=device) for values in (ids, mask))
+    return PromptBatch(ids_tensor, mask_tensor, sum(map(len, rows)))

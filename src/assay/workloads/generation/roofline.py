@@ -26,37 +26,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ModelCost:
-    """A model's sizes.
+    """A model's sizes."""
 
-    Attributes:
-        layers: Layers that keep keys and values.
-        heads: Query heads.
-        kv_heads: Key-value heads.
-        head_dim: Elements per head.
-        hidden: Size of the hidden state.
-        shared_parameters: Parameters used by every token, without the input embedding and the output projection.
-        expert_parameters: Parameters of all experts.
-        expert_share: Share of the experts that a token uses.
-        embedding_parameters: Parameters of the input embedding.
-        output_parameters: Parameters of the output projection, its own or tied to the input embedding.
-        element_bytes: Bytes per parameter.
-        cached_bytes: Bytes per element of keys and values.
-        windowed_layers: Number of layers with sliding-window attention over ``window`` tokens.
-    """
-
-    layers: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    hidden: int
-    shared_parameters: int
-    embedding_parameters: int
-    output_parameters: int
-    element_bytes: float
-    cached_bytes: float
-    expert_parameters: int = 0
-    expert_share: float = 1.0
-    windowed_layers: int = 0
+    layers: int  # layers that keep keys and values
+    heads: int  # query heads
+    kv_heads: int  # key-value heads
+    head_dim: int  # elements per head
+    hidden: int  # size of the hidden state
+    shared_parameters: int  # parameters used by every token, without the input embedding and the output projection
+    embedding_parameters: int  # parameters of the input embedding
+    output_parameters: int  # parameters of the output projection, its own or tied to the input embedding
+    element_bytes: float  # bytes per parameter
+    cached_bytes: float  # bytes per element of keys and values
+    expert_parameters: int = 0  # parameters of all experts
+    expert_share: float = 1.0  # share of the experts that a token uses
+    windowed_layers: int = 0  # number of layers with sliding-window attention over ``window`` tokens
     window: int = 0
 
     @property
@@ -134,65 +118,64 @@ def _expert_share(config: Any) -> float:
     return min(1.0, chosen / count) if count and chosen else 1.0
 
 
-GIB, MIB = 2**30, 2**20
-COPY_BYTES = {"cuda": 2 * GIB, "cpu": 32 * MIB}
-"""Size of the source buffer; the copy has the same size."""
-
-MATMUL_SIDE = {"cuda": 8192, "cpu": 384}
-"""Side of the square matrices."""
+COPY_BYTES = {"cuda": 2 * 2**30, "cpu": 32 * 2**20}  # size of the source buffer; the copy has the same size
+MATMUL_SIDE = {"cuda": 8192, "cpu": 384}  # side of the square matrices
 
 TRIES = {"cuda": 8, "cpu": 3}
-MIN_COPY_BYTES = 64 * MIB
+MIN_COPY_BYTES = 64 * 2**20
 
 
 @cache
 def measure_memory_bytes_per_s(where: str) -> float | None:
     """Return the bytes per second that a large copy reads and writes, the best of several; null without free memory."""
-    torch = import_torch()
-    kind = where.partition(":")[0]
+    torch, kind = import_torch(), where.partition(":")[0]
     size = min(COPY_BYTES[kind], free_bytes(where) // 4)
     if kind == "cuda" and size < MIN_COPY_BYTES:
         return None
     try:
         original = torch.zeros(size, dtype=torch.uint8, device=where)
         copy = torch.empty_like(original)
-        best_s = _best_s(lambda: copy.copy_(original), where, TRIES[kind])
+        return 2 * size / _best_s(lambda: copy.copy_(original), where)
     except torch.OutOfMemoryError:
         return None
     finally:
         original = copy = None
-        _release_cached(kind)
-    return 2 * size / best_s
+        if kind == "cuda":
+            torch.cuda.empty_cache()
 
 
 @cache
 def measure_compute_flop_per_s(where: str, dtype: Any) -> float | None:
     """Return the FLOP/s of a large product in a model's dtype, the best of several; null without free memory."""
-    torch = import_torch()
-    kind = where.partition(":")[0]
+    torch, kind = import_torch(), where.partition(":")[0]
     side = MATMUL_SIDE[kind]
     left = right = out = None
     try:
         left, right = (torch.randn((side, side), device=where, dtype=torch.float32).to(dtype) for _ in range(2))
         out = torch.empty_like(left)
-        best_s = _best_s(lambda: torch.mm(left, right, out=out), where, TRIES[kind])
+        return 2 * side**3 / _best_s(lambda: torch.mm(left, right, out=out), where)
     except torch.OutOfMemoryError:
         return None
     finally:
         left = right = out = None
-        _release_cached(kind)
-    return 2 * side**3 / best_s
+        if kind == "cuda":
+            torch.cuda.empty_cache()
 
 
-def _best_s(call: Callable[[], object], where: str, tries: int) -> float:
+def _best_s(call: Callable[[], object], where: str) -> float:
     """Return the shortest time of several calls, in seconds, by events on a GPU."""
     synchronize = synchronizer(where)
     call()
     synchronize()
+    times_s: list[float] = []
     if where == "cpu":
-        return min(_wall_s(call) for _ in range(tries))
+        for _ in range(TRIES["cpu"]):
+            start_s = time.perf_counter()
+            call()
+            times_s.append(time.perf_counter() - start_s)
+        return min(times_s)
     torch = import_torch()
-    pairs = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(tries)]
+    pairs = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(TRIES["cuda"])]
     for begin, end in pairs:
         begin.record()
         call()
@@ -201,19 +184,7 @@ def _best_s(call: Callable[[], object], where: str, tries: int) -> float:
     return min(float(begin.elapsed_time(end)) for begin, end in pairs) / 1e3
 
 
-def _wall_s(call: Callable[[], object]) -> float:
-    start_s = time.perf_counter()
-    call()
-    return time.perf_counter() - start_s
-
-
-def _release_cached(kind: str) -> None:
-    if kind == "cuda":
-        import_torch().cuda.empty_cache()
-
-
-PROFILED_STEPS = 8
-"""Number of decoding steps in a profiled call."""
+PROFILED_STEPS = 8  # number of decoding steps in a profiled call
 
 
 def union_us(spans: Iterable[tuple[float, float]]) -> float:
@@ -234,30 +205,25 @@ def profile_busy(call: Callable[[], TokenExtras], where: str) -> dict[str, float
     if where == "cpu":
         return {}
     call()
-    before = tokens_us(call())
+    before = _tokens_us(call())
     lengths: list[float] = []
     with temporary_variable("TEARDOWN_CUPTI", "1"):
-        spans = kernel_spans(lambda: lengths.append(tokens_us(call())), where)
+        spans = kernel_spans(lambda: lengths.append(_tokens_us(call())), where)
     call()
-    after = tokens_us(call())
+    after = _tokens_us(call())
     if not spans:
         return {}
-    return {
-        "busy_us": union_us(spans),
-        "traced_us": lengths[-1],
-        "untraced_us": before,
-        "untraced_after_us": after,
-    }
+    return {"busy_us": union_us(spans), "traced_us": lengths[-1], "untraced_us": before, "untraced_after_us": after}
 
 
 def replay_busy(loop: GraphLoop, steps: int) -> dict[str, float]:
     """Return the same for graph replays, from events between them instead of a profiler."""
     loop.decode(steps)
-    untraced = tokens_us(loop.decode(steps))
+    untraced = _tokens_us(loop.decode(steps))
     busy = loop.occupied_us(steps)
-    return {"busy_us": busy, "traced_us": tokens_us(loop.decode(steps)), "untraced_us": untraced}
+    return {"busy_us": busy, "traced_us": _tokens_us(loop.decode(steps)), "untraced_us": untraced}
 
 
-def tokens_us(extras: TokenExtras) -> float:
+def _tokens_us(extras: TokenExtras) -> float:
     """Return the duration of a call's tokens in us: the sum of its gaps, else the time to the first token."""
     return sum(cast("list[float]", extras.get("gap_us") or extras["first_token_us"]))

@@ -21,27 +21,11 @@ import triton.language as tl
 
 @triton.jit
 def fold_kept(
-    queries: tl.tensor,
-    k: tl.tensor,
-    v: tl.tensor,
-    rows: tl.tensor,
-    step: tl.tensor,
-    scale: tl.tensor,
-    peak: tl.tensor,
-    total: tl.tensor,
-    output: tl.tensor,
-    begin: tl.tensor,
-    end: tl.tensor,
-    kept_length: tl.constexpr,
-    rate: tl.constexpr,
-    dim: tl.constexpr,
-    block_k: tl.constexpr,
-    block_d: tl.constexpr,
-    masked: tl.constexpr,
-    causal: tl.constexpr,
-    precision: tl.constexpr,
-    widen: tl.constexpr,
-) -> tl.tensor:
+    queries: tl.tensor, k: tl.tensor, v: tl.tensor, rows: tl.tensor, step: tl.tensor, scale: tl.tensor, peak: tl.tensor,
+    total: tl.tensor, output: tl.tensor, begin: tl.tensor, end: tl.tensor,
+    kept_length: tl.constexpr, rate: tl.constexpr, dim: tl.constexpr, block_k: tl.constexpr, block_d: tl.constexpr,
+    masked: tl.constexpr, causal: tl.constexpr, precision: tl.constexpr, widen: tl.constexpr,
+) -> tl.tensor:  # fmt: skip
     """Add a branch's keys and values from the ``begin``-th kept one to ``end``, all relative to the maximum so far.
 
     ``step`` is from one kept position to the next, in elements. ``masked`` looks at each pair, for tiles that lie
@@ -86,30 +70,12 @@ def fold_kept(
 
 @triton.jit
 def fold_branch(
-    queries: tl.tensor,
-    k: tl.tensor,
-    v: tl.tensor,
-    rows: tl.tensor,
-    first: tl.tensor,
-    last: tl.tensor,
-    before: tl.tensor,
-    key_head: tl.tensor,
-    scale: tl.tensor,
-    peak: tl.tensor,
-    total: tl.tensor,
-    output: tl.tensor,
-    segment: tl.constexpr,
-    rate: tl.constexpr,
-    key_heads: tl.constexpr,
-    modulo: tl.constexpr,
-    dim: tl.constexpr,
-    block_k: tl.constexpr,
-    block_d: tl.constexpr,
-    aligned: tl.constexpr,
-    causal: tl.constexpr,
-    precision: tl.constexpr,
+    queries: tl.tensor, k: tl.tensor, v: tl.tensor, rows: tl.tensor, first: tl.tensor, last: tl.tensor,
+    before: tl.tensor, key_head: tl.tensor, scale: tl.tensor, peak: tl.tensor, total: tl.tensor, output: tl.tensor,
+    segment: tl.constexpr, rate: tl.constexpr, key_heads: tl.constexpr, modulo: tl.constexpr, dim: tl.constexpr,
+    block_k: tl.constexpr, block_d: tl.constexpr, aligned: tl.constexpr, causal: tl.constexpr, precision: tl.constexpr,
     widen: tl.constexpr,
-) -> tl.tensor:
+) -> tl.tensor:  # fmt: skip
     """Add all that a branch joins to the rows from ``first`` to ``last``, where it keeps them.
 
     ``before`` counts the positions of the sequences before this one.
@@ -142,28 +108,11 @@ def fold_branch(
 
 @triton.jit
 def dilated_attention(
-    q: tl.tensor,
-    k: tl.tensor,
-    v: tl.tensor,
-    out: tl.tensor,
-    sums: tl.tensor,
-    sequence: tl.tensor,
-    scale: tl.tensor,
-    heads: tl.constexpr,
-    key_heads: tl.constexpr,
-    segments: tl.constexpr,
-    rates: tl.constexpr,
-    period: tl.constexpr,
-    modulo: tl.constexpr,
-    dim: tl.constexpr,
-    block_q: tl.constexpr,
-    block_k: tl.constexpr,
-    block_d: tl.constexpr,
-    aligned: tl.constexpr,
-    causal: tl.constexpr,
-    precision: tl.constexpr,
-    widen: tl.constexpr,
-) -> None:
+    q: tl.tensor, k: tl.tensor, v: tl.tensor, out: tl.tensor, sums: tl.tensor, sequence: tl.tensor, scale: tl.tensor,
+    heads: tl.constexpr, key_heads: tl.constexpr, segments: tl.constexpr, rates: tl.constexpr, period: tl.constexpr,
+    modulo: tl.constexpr, dim: tl.constexpr, block_q: tl.constexpr, block_k: tl.constexpr, block_d: tl.constexpr,
+    aligned: tl.constexpr, causal: tl.constexpr, precision: tl.constexpr, widen: tl.constexpr,
+) -> None:  # fmt: skip
     """Write the output, and the log-sum-exp in float32, for arrays stored as (batch, position, head, dim).
 
     ``scale`` is in powers of two; ``period`` divides the sequence; ``modulo`` is the rule of the heads' offsets. Rows
@@ -203,23 +152,11 @@ def dilated_attention(
 
 @triton.jit
 def merge_parts(
-    outs: tl.tensor,
-    sums: tl.tensor,
-    out: tl.tensor,
-    merged: tl.tensor,
-    sequence: tl.tensor,
-    heads: tl.constexpr,
-    shared: tl.constexpr,
-    segments: tl.constexpr,
-    rates: tl.constexpr,
-    offsets: tl.constexpr,
-    starts: tl.constexpr,
-    steps: tl.constexpr,
-    counts: tl.constexpr,
-    dim: tl.constexpr,
-    block_d: tl.constexpr,
+    outs: tl.tensor, sums: tl.tensor, out: tl.tensor, merged: tl.tensor, sequence: tl.tensor,
+    heads: tl.constexpr, shared: tl.constexpr, segments: tl.constexpr, rates: tl.constexpr, offsets: tl.constexpr,
+    starts: tl.constexpr, steps: tl.constexpr, counts: tl.constexpr, dim: tl.constexpr, block_d: tl.constexpr,
     block: tl.constexpr,
-) -> None:
+) -> None:  # fmt: skip
     """Write Σ αᵢ·Oᵢ, α the softmax over parts of their log-sum-exp, and the log-sum-exp of all, in float32.
 
     ``outs`` are (batch · segment, kept row, head, dim), ``sums`` (batch · segment, head, kept row) in float32; ``out``
@@ -264,20 +201,10 @@ def merge_parts(
 
 @triton.jit
 def sum_parts(
-    parts_gradients: tl.tensor,
-    out: tl.tensor,
-    sequence: tl.tensor,
-    heads: tl.constexpr,
-    shared: tl.constexpr,
-    rates: tl.constexpr,
-    offsets: tl.constexpr,
-    starts: tl.constexpr,
-    steps: tl.constexpr,
-    counts: tl.constexpr,
-    dim: tl.constexpr,
-    block_d: tl.constexpr,
-    block: tl.constexpr,
-) -> None:
+    parts_gradients: tl.tensor, out: tl.tensor, sequence: tl.tensor,
+    heads: tl.constexpr, shared: tl.constexpr, rates: tl.constexpr, offsets: tl.constexpr, starts: tl.constexpr,
+    steps: tl.constexpr, counts: tl.constexpr, dim: tl.constexpr, block_d: tl.constexpr, block: tl.constexpr,
+) -> None:  # fmt: skip
     """Write the sum of what the parts have for each row of each head, 0 where none has anything.
 
     ``parts_gradients`` are (batch · segment, kept row, head, dim), ``out`` is (batch, position, head, dim).

@@ -13,20 +13,10 @@ import triton.language as tl
 
 @triton.jit
 def gemm(
-    a: tl.tensor,
-    b: tl.tensor,
-    c: tl.tensor,
-    m: tl.tensor,
-    n: tl.tensor,
-    k: tl.tensor,
-    block_m: tl.constexpr,
-    block_n: tl.constexpr,
-    block_k: tl.constexpr,
-    group_m: tl.constexpr,
-    even_k: tl.constexpr,
-    precision: tl.constexpr,
-    widen: tl.constexpr,
-) -> None:
+    a: tl.tensor, b: tl.tensor, c: tl.tensor, m: tl.tensor, n: tl.tensor, k: tl.tensor,
+    block_m: tl.constexpr, block_n: tl.constexpr, block_k: tl.constexpr, group_m: tl.constexpr, even_k: tl.constexpr,
+    precision: tl.constexpr, widen: tl.constexpr,
+) -> None:  # fmt: skip
     """Write A·B into C, all stored by rows; ``even_k`` says that block_k divides k.
 
     Rows and columns past the edge are taken from the front again and not stored. ``widen`` multiplies in float32,
@@ -62,25 +52,11 @@ def gemm(
 
 @triton.jit
 def fold_block(
-    queries: tl.tensor,
-    k: tl.tensor,
-    v: tl.tensor,
-    rows: tl.tensor,
-    sequence: tl.tensor,
-    scale: tl.tensor,
-    peak: tl.tensor,
-    total: tl.tensor,
-    output: tl.tensor,
-    begin: tl.tensor,
-    end: tl.tensor,
-    dim: tl.constexpr,
-    block_k: tl.constexpr,
-    block_d: tl.constexpr,
-    masked: tl.constexpr,
-    causal: tl.constexpr,
-    precision: tl.constexpr,
-    widen: tl.constexpr,
-) -> tl.tensor:
+    queries: tl.tensor, k: tl.tensor, v: tl.tensor, rows: tl.tensor, sequence: tl.tensor, scale: tl.tensor,
+    peak: tl.tensor, total: tl.tensor, output: tl.tensor, begin: tl.tensor, end: tl.tensor,
+    dim: tl.constexpr, block_k: tl.constexpr, block_d: tl.constexpr, masked: tl.constexpr, causal: tl.constexpr,
+    precision: tl.constexpr, widen: tl.constexpr,
+) -> tl.tensor:  # fmt: skip
     """Add the keys and values from ``begin`` to ``end`` to the sums, all relative to the maximum so far.
 
     ``masked`` looks at each pair of query and key; tiles that lie wholly inside need not.
@@ -119,20 +95,10 @@ def fold_block(
 
 @triton.jit
 def flash_attention(
-    q: tl.tensor,
-    k: tl.tensor,
-    v: tl.tensor,
-    out: tl.tensor,
-    sequence: tl.tensor,
-    scale: tl.tensor,
-    dim: tl.constexpr,
-    block_q: tl.constexpr,
-    block_k: tl.constexpr,
-    block_d: tl.constexpr,
-    causal: tl.constexpr,
-    precision: tl.constexpr,
-    widen: tl.constexpr,
-) -> None:
+    q: tl.tensor, k: tl.tensor, v: tl.tensor, out: tl.tensor, sequence: tl.tensor, scale: tl.tensor,
+    dim: tl.constexpr, block_q: tl.constexpr, block_k: tl.constexpr, block_d: tl.constexpr, causal: tl.constexpr,
+    precision: tl.constexpr, widen: tl.constexpr,
+) -> None:  # fmt: skip
     """Write softmax(q·kᵀ·scale, in powers of two)·v for arrays stored as (head, position, dim).
 
     block_d is the power of two that holds dim. ``widen`` multiplies in float32, for Triton's interpreter, which
@@ -170,14 +136,9 @@ def flash_attention(
 
 @triton.jit
 def softmax(
-    x: tl.tensor,
-    out: tl.tensor,
-    rows: tl.tensor,
-    cols: tl.tensor,
-    block_rows: tl.constexpr,
-    block_cols: tl.constexpr,
-    whole: tl.constexpr,
-) -> None:
+    x: tl.tensor, out: tl.tensor, rows: tl.tensor, cols: tl.tensor,
+    block_rows: tl.constexpr, block_cols: tl.constexpr, whole: tl.constexpr,
+) -> None:  # fmt: skip
     """Write the softmax of each row of x, stored by rows; ``whole`` says that one block holds all columns.
 
     A program that reaches past the last row does the last row again.
@@ -206,16 +167,9 @@ def softmax(
 
 @triton.jit
 def rms_norm(
-    x: tl.tensor,
-    weight: tl.tensor,
-    out: tl.tensor,
-    rows: tl.tensor,
-    cols: tl.tensor,
-    eps: tl.tensor,
-    block_rows: tl.constexpr,
-    block_cols: tl.constexpr,
-    whole: tl.constexpr,
-) -> None:
+    x: tl.tensor, weight: tl.tensor, out: tl.tensor, rows: tl.tensor, cols: tl.tensor, eps: tl.tensor,
+    block_rows: tl.constexpr, block_cols: tl.constexpr, whole: tl.constexpr,
+) -> None:  # fmt: skip
     """Write the weighted norm of each row of x, stored by rows; ``whole`` says that one block holds all columns.
 
     A program that reaches past the last row does the last row again.

@@ -20,7 +20,7 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING, Self, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,8 +36,16 @@ if TYPE_CHECKING:
     from assay.core.values import Params, Scalar
     from assay.workloads.torch_device import Tensor
 
-
 SLIDING, COMPRESSED = "sliding_attention", "compressed_attention"
+
+
+def effective_length(params: Params) -> int:
+    """Return the length of the branch of these parameters: the sliding one if there is a window."""
+    if "window" in params:
+        return sliding_length(read_size(params, "sequence"), read_size(params, "window"))
+    if "block" in params and "stride" in params:
+        return compressed_length(*(read_size(params, name) for name in ("sequence", "block", "stride")))
+    raise BadInput(f"Neither a window nor a block and a stride are among {', '.join(params) or 'no parameters'}.")
 
 
 def sliding_length(sequence: int, window: int) -> int:
@@ -50,38 +58,18 @@ def compressed_length(sequence: int, block: int, stride: int) -> int:
     return 0 if sequence < block else (sequence - block) // stride + 1
 
 
-def effective_length(params: Params) -> int:
-    """Return the length of the branch of these parameters: the sliding one if there is a window."""
-    if "window" in params:
-        return sliding_length(read_size(params, "sequence"), read_size(params, "window"))
-    if "block" in params and "stride" in params:
-        return compressed_length(*(read_size(params, name) for name in ("sequence", "block", "stride")))
-    raise BadInput(f"Neither a window nor a block and a stride are among {', '.join(params) or 'no parameters'}.")
+def _grid(sequences: Sequence[int], windows: Sequence[int], long: Sequence[int]) -> Mapping[str, tuple[Params, ...]]:
+    heads: Params = {"batch": 1, "groups": 2, "heads": 2, "head_dim": 64}
+    sliding = ({**heads, "sequence": s, "window": w} for s, w in product(sequences, windows) if w <= s)
+    compressed = ({**heads, "sequence": s, "block": 32, "stride": 16} for s in long)
+    return {SLIDING: tuple(sliding), COMPRESSED: tuple(compressed)}
 
-
-def _sliding_cells(sequences: Sequence[int], windows: Sequence[int]) -> tuple[Params, ...]:
-    cells = [(s, w) for s, w in product(sequences, windows) if w <= s]
-    return tuple({**_HEADS, "sequence": s, "window": w} for s, w in cells)
-
-
-def _compressed_cells(sequences: Sequence[int]) -> tuple[Params, ...]:
-    return tuple({**_HEADS, "sequence": s, "block": 32, "stride": 16} for s in sequences)
-
-
-_HEADS: Params = {"batch": 1, "groups": 2, "heads": 2, "head_dim": 64}
 
 GRIDS: Mapping[str, Mapping[str, tuple[Params, ...]]] = {
-    "older": {
-        SLIDING: _sliding_cells((256, 512, 1024), (32, 64, 128, 256)),
-        COMPRESSED: _compressed_cells((256, 512, 1024)),
-    },
-    "long": {
-        SLIDING: _sliding_cells(tuple(4**n for n in range(4, 9)), tuple(2**n for n in range(5, 13))),
-        COMPRESSED: _compressed_cells(tuple(2**n for n in range(8, 17))),
-    },
+    "older": _grid((256, 512, 1024), (32, 64, 128, 256), (256, 512, 1024)),
+    "long": _grid([4**n for n in range(4, 9)], [2**n for n in range(5, 13)], [2**n for n in range(8, 17)]),
 }
 """Cells of each branch by the grid's name: that of the older tool, and one with sequences of up to 65,536."""
-
 
 Positions: TypeAlias = NDArray[np.int64]
 
@@ -140,11 +128,6 @@ class SlidingBranch(BranchShape):
 
     window: int
 
-    @classmethod
-    def of(cls, params: Params) -> Self:
-        """Read the branch from the parameters."""
-        return cls(**_read_sizes(params), dtype=_read_dtype(params), window=read_size(params, "window"))
-
     @property
     def keys(self) -> int:
         """Number of keys: that of the queries."""
@@ -167,21 +150,6 @@ class CompressedBranch(BranchShape):
     block: int
     stride: int
 
-    @classmethod
-    def of(cls, params: Params) -> Self:
-        """Read the branch from the parameters; refuse one without a complete block."""
-        branch = cls(
-            **_read_sizes(params),
-            dtype=_read_dtype(params),
-            block=read_size(params, "block"),
-            stride=read_size(params, "stride"),
-        )
-        if not branch.keys:
-            raise BadInput(
-                f"A sequence of {branch.sequence} has no whole block of {branch.block}: no query would see anything."
-            )
-        return branch
-
     @property
     def keys(self) -> int:
         """The compressed tokens."""
@@ -200,12 +168,17 @@ class CompressedBranch(BranchShape):
 Branch: TypeAlias = SlidingBranch | CompressedBranch
 
 
-def _read_sizes(params: Params) -> dict[str, int]:
-    return {name: read_size(params, name) for name in ("batch", "groups", "heads", "head_dim", "sequence")}
-
-
-def _read_dtype(params: Params) -> str:
-    return check_choice("dtype", params["dtype"], ITEM_BYTES)
+def read_branch(params: Params) -> Branch:
+    """Read a branch from the parameters, a sliding one if there is a window; refuse one without a complete block."""
+    sizes = {name: read_size(params, name) for name in ("batch", "groups", "heads", "head_dim", "sequence")}
+    dtype = check_choice("dtype", params["dtype"], ITEM_BYTES)
+    if "window" in params:
+        return SlidingBranch(**sizes, dtype=dtype, window=read_size(params, "window"))
+    block, stride = read_size(params, "block"), read_size(params, "stride")
+    branch = CompressedBranch(**sizes, dtype=dtype, block=block, stride=stride)
+    if not branch.keys:
+        raise BadInput(f"A sequence of {branch.sequence} has no whole block of {block}: no query would see anything.")
+    return branch
 
 
 @dataclass(frozen=True)
@@ -229,14 +202,14 @@ class BranchInputs:
 
 def make_inputs(branch: Branch, distribution: Scalar, *, where: str, seed: int) -> BranchInputs:
     """Return the inputs of a branch: the same for every path, and drawn and compressed before anything is timed."""
-    groups = (branch.batch, branch.groups)
-    q = draw_tensor(
-        distribution, (*groups, branch.heads, branch.sequence, branch.head_dim), branch.dtype, seed, where=where
-    )
-    shape, dtype = (*groups, branch.sequence, branch.head_dim), branch.dtype
-    if isinstance(branch, CompressedBranch):
-        dtype = "float64"
-    k, v = (draw_tensor(distribution, shape, dtype, seed, where=where, stream=stream) for stream in (1, 2))
+    groups, row = (branch.batch, branch.groups), (branch.sequence, branch.head_dim)
+    pooled = isinstance(branch, CompressedBranch)
+
+    def draw(shape: tuple[int, ...], dtype: str, stream: int) -> Tensor:
+        return draw_tensor(distribution, shape, dtype, seed, where=where, stream=stream)
+
+    q = draw((*groups, branch.heads, *row), branch.dtype, 0)
+    k, v = (draw((*groups, *row), "float64" if pooled else branch.dtype, stream) for stream in (1, 2))
     if isinstance(branch, CompressedBranch):
         k, v = (pool_blocks(x, branch.block, branch.stride).to(q.dtype) for x in (k, v))
     return BranchInputs(q, k, v)

@@ -26,11 +26,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from assay.workloads.nsa import flash_kernels as kernels
+from assay.core.errors import BadInput, MachineCannot, TrialFailed
+from assay.workloads.base import one_line
 from assay.workloads.nsa.branches import SlidingBranch, visible_mask
-from assay.workloads.torch_device import import_torch
+from assay.workloads.torch_device import FLASH_CAPABILITY, import_torch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,25 +39,28 @@ if TYPE_CHECKING:
     from assay.workloads.nsa.branches import Branch, BranchInputs, CompressedBranch
     from assay.workloads.torch_device import Tensor
 
-
 LAYOUTS = ("columns", "groups")
 
 
 def flash_call(branch: Branch, inputs: BranchInputs, *, kernel: str, layout: str) -> Callable[[], Tensor]:
     """Return the call after one test; raise if this GPU or this PyTorch does not support it."""
-    cuda = import_torch().cuda
-    kernels.check_capability(cuda.get_device_name(inputs.q.device), cuda.get_device_capability(inputs.q.device))
+    torch, device = import_torch(), inputs.q.device
+    capability = torch.cuda.get_device_capability(device)
+    if tuple(capability) < FLASH_CAPABILITY:
+        gpu = torch.cuda.get_device_name(device)
+        least, actual = (".".join(map(str, version)) for version in (FLASH_CAPABILITY, capability))
+        raise MachineCannot(f"Flash kernels need a GPU of compute capability {least} or later; {gpu} has {actual}.")
     if isinstance(branch, SlidingBranch):
-        call = flash_sliding(branch, inputs, kernels.load_flash_kernel(kernel))
+        call = flash_sliding(branch, inputs, load_flash_kernel(kernel))
     elif layout == "columns":
-        call = flash_by_columns(branch, inputs, kernels.load_flash_kernel(kernel))
+        call = flash_by_columns(branch, inputs, load_flash_kernel(kernel))
     else:
-        call = flash_by_groups(branch, inputs, import_torch().ops.aten._flash_attention_forward)  # noqa: SLF001
-    kernels.try_flash_call(call)
+        call = flash_by_groups(branch, inputs, torch.ops.aten._flash_attention_forward)  # noqa: SLF001
+    try_flash_call(call)
     return call
 
 
-def flash_sliding(branch: SlidingBranch, inputs: BranchInputs, attend: kernels.FlashAttend) -> Callable[[], Tensor]:
+def flash_sliding(branch: SlidingBranch, inputs: BranchInputs, attend: FlashAttend) -> Callable[[], Tensor]:
     """Return the call of the sliding branch."""
     q, k, v = inputs.by_positions()
     left, heads = branch.window - 1, (branch.groups, branch.heads)
@@ -69,15 +73,10 @@ def flash_sliding(branch: SlidingBranch, inputs: BranchInputs, attend: kernels.F
 
 @dataclass(frozen=True)
 class ColumnLayout:
-    """Layout of the queries of the compressed branch in columns.
+    """Layout of the queries of the compressed branch in columns."""
 
-    Attributes:
-        before: Rows of padding, so that the first query with keys is in the first column.
-        rows: Rows of all columns, the last perhaps incomplete: the tokens plus the rows without keys.
-    """
-
-    before: int
-    rows: int
+    before: int  # rows of padding, so that the first query with keys is in the first column
+    rows: int  # rows of all columns, the last perhaps incomplete: the tokens plus the rows without keys
 
     @classmethod
     def of(cls, branch: CompressedBranch) -> ColumnLayout:
@@ -86,9 +85,7 @@ class ColumnLayout:
         return cls(before, -(-(before + branch.sequence) // branch.stride))
 
 
-def flash_by_columns(
-    branch: CompressedBranch, inputs: BranchInputs, attend: kernels.FlashAttend
-) -> Callable[[], Tensor]:
+def flash_by_columns(branch: CompressedBranch, inputs: BranchInputs, attend: FlashAttend) -> Callable[[], Tensor]:
     """Return the call of the compressed branch by columns; the output of the padding is ignored."""
     layout, dim = ColumnLayout.of(branch), branch.head_dim
     q = inputs.q.flatten(0, 2)
@@ -127,32 +124,20 @@ def flash_by_groups(branch: CompressedBranch, inputs: BranchInputs, attend: Call
     return call
 
 
-LARGEST_MASK = 2**31 - 1
-"""Elements of one mask, which kernels count in 32 bits; longer sequences split their queries."""
-
-_MASK_ELEMENTS_AT_ONCE = 2**26
-"""Elements of a mask built at a time, with a few times as many bytes of temporary memory."""
+LARGEST_MASK = 2**31 - 1  # elements of one mask, which kernels count in 32 bits; longer sequences split their queries
+_MASK_ELEMENTS_AT_ONCE = 2**26  # elements of a mask built at a time, with a few times as many bytes of temporary memory
 
 
 @dataclass(frozen=True)
 class MaskedCall:
-    """Attention of all queries to all keys, with a mask.
+    """Attention of all queries to all keys, with a mask."""
 
-    Attributes:
-        torch: The module.
-        parts: Queries and their masks: one part unless the mask would be too large.
-        keys: The keys of all parts.
-        values: Their values.
-        shape: Shape of the output.
-        zeroed: Queries at the beginning whose output is set to zero afterwards, as the backend does not give it.
-    """
-
-    torch: Any
-    parts: tuple[tuple[Tensor, Tensor], ...]
-    keys: Tensor
-    values: Tensor
-    shape: tuple[int, ...]
-    zeroed: int = 0
+    torch: Any  # the module
+    parts: tuple[tuple[Tensor, Tensor], ...]  # queries and their masks: one part unless the mask would be too large
+    keys: Tensor  # the keys of all parts
+    values: Tensor  # their values
+    shape: tuple[int, ...]  # shape of the output
+    zeroed: int = 0  # queries at the beginning whose output is set to zero afterwards, as the backend does not give it
 
     def __call__(self) -> Tensor:
         """Return the output as (batch, group, head, position, dim)."""
@@ -168,10 +153,8 @@ def masked_call(branch: Branch, inputs: BranchInputs, *, largest: int = LARGEST_
     """Return the call, after one test of the backend's output for queries without keys."""
     q, keys, values = inputs.by_groups()
     rows = max(1, largest // branch.keys)
-    starts = range(0, branch.sequence, rows)
-    parts = [slice(start, min(start + rows, branch.sequence)) for start in starts]
-    where = str(q.device)
-    with_masks = tuple((q[:, :, part], _build_mask(branch, part, where)) for part in parts)
+    parts = [slice(start, min(start + rows, branch.sequence)) for start in range(0, branch.sequence, rows)]
+    with_masks = tuple((q[:, :, part], _build_mask(branch, part, str(q.device))) for part in parts)
     call = MaskedCall(import_torch(), with_masks, keys, values, tuple(inputs.q.shape))
     blind = branch.queries_without_keys
     if blind and bool((call()[:, :, :, :blind] != 0).any()):
@@ -193,8 +176,7 @@ def _build_mask(branch: Branch, part: slice, where: str) -> Tensor:
 MIN_QUERIES, MAX_QUERIES = 64, 512
 """Queries of a chunk: as many as the window is long where that is between these, so that half of its work is of use."""
 
-COMPRESSED_QUERIES = 128
-"""Queries per chunk of the compressed branch, which attends to all tokens up to its end."""
+COMPRESSED_QUERIES = 128  # queries per chunk of the compressed branch, which attends to all tokens up to its end
 
 
 @dataclass(frozen=True)
@@ -220,11 +202,8 @@ def chunked_call(branch: Branch, inputs: BranchInputs, *, step: int | None = Non
     masks: dict[bytes, Tensor | None] = {}
     chunks = []
     if step is None:
-        step = (
-            min(MAX_QUERIES, max(MIN_QUERIES, branch.window))
-            if isinstance(branch, SlidingBranch)
-            else COMPRESSED_QUERIES
-        )
+        window = branch.window if isinstance(branch, SlidingBranch) else COMPRESSED_QUERIES
+        step = min(MAX_QUERIES, max(MIN_QUERIES, window))
     for start in range(branch.queries_without_keys, branch.sequence, step):
         rows = slice(start, min(start + step, branch.sequence))
         keys = slice(int(first[rows].min()), int(end[rows].max()))
@@ -234,3 +213,68 @@ def chunked_call(branch: Branch, inputs: BranchInputs, *, step: int | None = Non
             masks[alike] = None if bool(mask.all()) else mask
         chunks.append((q[:, :, rows], k[:, :, keys], v[:, :, keys], masks[alike]))
     return ChunkedCall(import_torch(), tuple(chunks), q[:, :, : branch.queries_without_keys], tuple(inputs.q.shape))
+
+
+FlashAttend: TypeAlias = "Callable[[Tensor, Tensor, Tensor, int], Tensor]"
+"""Causal attention of q, k, v, over at most this many keys left of the last one; negative: all."""
+
+KERNELS = ("aten", "flash_attn")
+FLASH_DTYPES = ("float16", "bfloat16")
+LARGEST_HEAD, HEAD_STEP = 256, 8
+
+_FLASH_MARK = "flash_fwd"
+_PYTORCH_MARK = "pytorch_flash"  # parts of the names of flash kernels, and of those from PyTorch
+
+_MISSING_MESSAGES = ("USE_FLASH_ATTENTION", "FlashAttention", "Could not run", "no kernel image")
+"""PyTorch's messages for the lack of flash kernels."""
+
+
+def check_head_dim(head_dim: int) -> None:
+    """Refuse a head dimension that flash kernels do not support."""
+    if head_dim % HEAD_STEP or head_dim > LARGEST_HEAD:
+        raise BadInput(
+            f"Flash kernels take heads of a multiple of {HEAD_STEP} up to {LARGEST_HEAD} elements, not of {head_dim}."
+        )
+
+
+def load_flash_kernel(kernel: str) -> FlashAttend:
+    """Return attention by the flash kernels of PyTorch (``aten``) or of the package ``flash_attn``."""
+    if kernel == "aten":
+        forward = import_torch().ops.aten._flash_attention_forward  # noqa: SLF001 - no public one has a window
+
+        def call_aten(q: Tensor, k: Tensor, v: Tensor, left: int) -> Tensor:
+            lengths, no_dropout, causal, no_debug_mask = (None, None, q.shape[1], k.shape[1]), 0.0, True, False
+            window = {"window_size_left": left, "window_size_right": 0}
+            return forward(q, k, v, *lengths, no_dropout, causal, no_debug_mask, **window)[0]
+
+        return call_aten
+    try:
+        from flash_attn import flash_attn_func
+    except ImportError as error:
+        raise MachineCannot(
+            f"The package flash_attn cannot be imported here ({error}); kernel=aten takes PyTorch's own flash kernels."
+        ) from error
+    return lambda q, k, v, left: flash_attn_func(q, k, v, causal=True, window_size=(left, 0))
+
+
+def try_flash_call(call: Callable[[], Tensor]) -> None:
+    """Make one call; raise if there are no flash kernels for it here."""
+    try:
+        call()
+    except RuntimeError as error:
+        # PyTorch reports missing kernels by plain RuntimeErrors, of which only the message tells them apart
+        if type(error).__name__ == "OutOfMemoryError" or not any(text in str(error) for text in _MISSING_MESSAGES):
+            raise
+        raise MachineCannot(f"There are no flash kernels for this here: {one_line(error).rstrip('.')}.") from error
+
+
+def check_kernel_used(kernel: str, kernels: tuple[str, ...]) -> str | None:
+    """Return the flash kernels that ran; raise if none or other ones did; null where nothing was recorded."""
+    if not kernels:
+        return None
+    flash = [name for name in kernels if _FLASH_MARK in name]
+    used = None if not flash else "aten" if all(_PYTORCH_MARK in name for name in flash) else "flash_attn"
+    if used != kernel:
+        others = "no flash kernel among those that ran" if used is None else f"those that ran are of {used}"
+        raise TrialFailed(f"attention was to run by the flash kernels of {kernel}, but {others}")
+    return "flash" if kernel == "aten" else kernel

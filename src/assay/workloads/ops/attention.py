@@ -18,17 +18,19 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from assay.core.errors import BadInput, MachineCannot, TrialFailed
-from assay.workloads import numpy_support as data
-from assay.workloads.base import PreparedWorkload, shared_data
-from assay.workloads.numpy_support import NUMPY_CHOICES, check_output, reference_attention
-from assay.workloads.parameters import (
-    ITEM_BYTES,
-    AttentionProblem,
-    block_sizes,
-    check_choice,
-    complete_config,
-    read_size,
+from assay.workloads.base import shared_data
+from assay.workloads.kernel_support import (
+    MOST_SHARED_BYTES,
+    TritonLaunch,
+    TritonOperator,
+    is_triton_interpreted,
+    launch_options,
+    multiply_unit,
+    next_power_of_two,
+    tile_side,
 )
+from assay.workloads.numpy_support import NumpyCall, NumpyOperator, reference_attention
+from assay.workloads.parameters import ITEM_BYTES, AttentionProblem, block_sizes, check_choice, read_size
 from assay.workloads.torch_device import import_torch
 from assay.workloads.torch_support import (
     TensorOperator,
@@ -38,27 +40,16 @@ from assay.workloads.torch_support import (
     reference_attention_rows,
     uses_tf32,
 )
-from assay.workloads.triton_support import (
-    MOST_SHARED_BYTES,
-    TritonLaunch,
-    TritonOperator,
-    is_triton_interpreted,
-    multiply_unit,
-    next_power_of_two,
-    tile_side,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from assay.core.results import Check
     from assay.core.values import Params
     from assay.workloads.base import Workload
-    from assay.workloads.numpy_support import Floats
+    from assay.workloads.numpy_support import ArrayShape, Floats
     from assay.workloads.torch_device import Tensor
-
 
 SDPA_BACKENDS = ("auto", "flash", "cudnn", "efficient", "math")
 
@@ -82,13 +73,9 @@ def queries_first(out: Tensor) -> Tensor:
 
 def attention_backend(kernels: tuple[str, ...]) -> str | None:
     """Return the backend of kernels, or of a CPU's operators; null where none were recorded."""
-    if not kernels:
-        return None
-    names = [kernel.lower() for kernel in kernels]
-    for backend, marks in _KERNEL_MARKS:
-        if any(mark in name for name in names for mark in marks):
-            return backend
-    return "math"
+    names = " ".join(kernels).lower()
+    fused = (backend for backend, marks in _KERNEL_MARKS if any(mark in names for mark in marks))
+    return next(fused, "math") if kernels else None
 
 
 def check_backend_used(requested: str, kernels: tuple[str, ...]) -> str | None:
@@ -125,13 +112,16 @@ def restrict_backend(call: Callable[[], Tensor], backend: str) -> Callable[[], T
 
 
 def try_backend(call: Callable[[], Tensor], backend: str) -> None:
-    """Make one call; raise if PyTorch has no such backend for this problem and device."""
+    """Make one call; raise if PyTorch has no such backend for this problem and device.
+
+    PyTorch reports a missing backend, and the reasons, in words only.
+    """
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
             call()
         except RuntimeError as error:
-            if not any(words in str(error) for words in _NO_KERNEL):
+            if not any(text in str(error) for text in _NO_KERNEL):
                 raise
             why = find_warning_reason([str(warning.message) for warning in caught], backend)
             raise MachineCannot(f"PyTorch has no {backend} attention for this problem here{why}.") from error
@@ -167,16 +157,10 @@ class FlashAttentionTorch(FlashAttention, TorchOperator[AttentionProblem]):
 
     choices: Mapping[str, tuple[str, ...]] = {**TorchWorkload.choices, "backend": SDPA_BACKENDS}
     summary = "Attention, causal or not, by PyTorch's scaled_dot_product_attention and a backend of choice"
-    _rest: ClassVar[Params] = {"causal": False, "backend": "auto"}
     cpu_params: ClassVar[Params] = {
-        "batch": 1,
-        "heads": 4,
-        "sequence": 256,
-        "dim": 64,
-        **_rest,
-        "dtype": "float32",
-    }
-    gpu_params: ClassVar[Params] = {**GPU_SIZES, **_rest, "dtype": "bfloat16"}
+        "batch": 1, "heads": 4, "sequence": 256, "dim": 64, "causal": False, "backend": "auto", "dtype": "float32",
+    }  # fmt: skip
+    gpu_params: ClassVar[Params] = {**GPU_SIZES, "causal": False, "backend": "auto", "dtype": "bfloat16"}
 
     def make_call(self, params: Params, *inputs: Tensor) -> tuple[Callable[[], Tensor], Tensor | None]:
         """Return PyTorch's function with the backend, once that has been tried."""
@@ -212,49 +196,26 @@ class NumpyAttentionTiling:
 
 @dataclass(frozen=True)
 class AttentionScratch:
-    """State of the online softmax for the current block of queries, one row per query.
+    """State of the online softmax for the current block of queries, one row per query."""
 
-    Attributes:
-        queries: The queries, divided by √dim.
-        scores: Their products with one block of keys, then the exponentials of these.
-        hidden: Scores that the causal mask hides.
-        peak: The maximum of the scores so far.
-        peak_before: The maximum before the latest block.
-        total: The sum of exponentials so far, relative to the peak.
-        factor: Rescaling factor of older sums for a higher peak.
-        output: The weighted values so far, not yet divided by the total.
-        product: The weighted values of one block.
-    """
-
-    queries: Floats
-    scores: Floats
-    hidden: NDArray[np.bool_]
-    peak: Floats
-    peak_before: Floats
-    total: Floats
-    factor: Floats
-    output: Floats
-    product: Floats
+    queries: Floats  # the queries, divided by √dim
+    scores: Floats  # their products with one block of keys, then the exponentials of these
+    hidden: NDArray[np.bool_]  # scores that the causal mask hides
+    peak: Floats  # the maximum of the scores so far
+    peak_before: Floats  # the maximum before the latest block
+    total: Floats  # the sum of exponentials so far, relative to the peak
+    factor: Floats  # rescaling factor of older sums for a higher peak
+    output: Floats  # the weighted values so far, not yet divided by the total
+    product: Floats  # the weighted values of one block
 
     @classmethod
     def of(cls, problem: AttentionProblem, tiling: NumpyAttentionTiling) -> Self:
         """Allocate memory for one block of queries."""
         rows, keys = min(tiling.block_q, problem.sequence), min(tiling.block_k, problem.sequence)
-
-        def zeros(columns: int) -> Floats:
-            return np.zeros((rows, columns), problem.dtype)
-
-        return cls(
-            queries=zeros(problem.dim),
-            scores=zeros(keys),
-            hidden=np.zeros((rows, keys), np.bool_),
-            peak=zeros(1),
-            peak_before=zeros(1),
-            total=zeros(1),
-            factor=zeros(1),
-            output=zeros(problem.dim),
-            product=zeros(problem.dim),
-        )
+        columns = {"queries": problem.dim, "scores": keys, "output": problem.dim, "product": problem.dim}
+        columns |= dict.fromkeys(("peak", "peak_before", "total", "factor"), 1)
+        arrays: dict[str, Any] = {name: np.zeros((rows, count), problem.dtype) for name, count in columns.items()}
+        return cls(**arrays, hidden=np.zeros((rows, keys), np.bool_))
 
     def first(self, rows: int) -> AttentionScratch:
         """Return views of the first rows."""
@@ -327,57 +288,39 @@ def arrange_layout(values: Floats, layout: str) -> Floats:
     return np.ascontiguousarray(values.transpose(0, 2, 1, 3)).transpose(0, 2, 1, 3)
 
 
-class FlashAttentionNumpy:
+class FlashAttentionNumpy(NumpyOperator[AttentionProblem]):
     """``flash_attention@numpy``. The layout names the order of batch, heads, sequence and dim in memory."""
 
     name = "flash_attention"
-    impl = "numpy"
-    choices = NUMPY_CHOICES
-    device_kinds = frozenset({"cpu"})
+    problem_type = AttentionProblem
     summary = "Attention by online softmax over tiles, causal or not, on a CPU"
-
-    def defaults(self, device_kind: str = "cpu") -> Params:
-        """Return the sizes in elements, the mask, the dtype and the distribution of queries, keys and values."""
-        sizes: Params = {"batch": 1, "heads": 2, "sequence": 256, "dim": 64}
-        return {**sizes, "causal": False, "dtype": "float32", "distribution": "normal"}
+    params: ClassVar[Params] = {
+        "batch": 1, "heads": 2, "sequence": 256, "dim": 64, "causal": False, "dtype": "float32",
+    }  # fmt: skip
 
     def configs(self, params: Params) -> Sequence[Params]:
         """Return every combination of block sizes and layouts, at most 32."""
-        blocks = block_sizes(BLOCKS, AttentionProblem.of(params, data.NUMPY_DTYPES).sequence)
-        return [
-            {"block_q": block_q, "block_k": block_k, "layout": layout}
-            for block_q, block_k, layout in itertools.product(blocks, blocks, LAYOUTS)
-        ]
+        blocks = block_sizes(BLOCKS, self.read_problem(params).sequence)
+        return [asdict(NumpyAttentionTiling(*sizes)) for sizes in itertools.product(blocks, blocks, LAYOUTS)]
 
-    def prepare(self, params: Params, config: Params | None, *, device: str, seed: int) -> PreparedWorkload:
-        """Draw and lay out queries, keys and values, and allocate memory; the process's cores are the device."""
-        problem = AttentionProblem.of(params, data.NUMPY_DTYPES)
-        tiling = NumpyAttentionTiling.of(complete_config(config, self.configs(params)[0]))
+    def make_call(
+        self, problem: AttentionProblem, config: Params, draw: Callable[[ArrayShape, int], Floats]
+    ) -> NumpyCall:
+        """Draw and lay out queries, keys and values, and allocate memory."""
+        tiling, shape = NumpyAttentionTiling.of(config), problem.output_shape
 
-        def draw_input(stream: int) -> Floats:
-            values = data.draw_array(params["distribution"], problem.output_shape, problem.dtype, seed, stream=stream)
-            return arrange_layout(values, tiling.layout)
+        def arranged(key: object, make: Callable[[], Floats]) -> Floats:
+            return shared_data((key, tiling.layout), lambda: arrange_layout(make(), tiling.layout))
 
-        q, k, v = (shared_data((stream, tiling.layout), partial(draw_input, stream)) for stream in range(3))
-        out = shared_data(
-            ("out", tiling.layout), lambda: arrange_layout(np.zeros(problem.output_shape, problem.dtype), tiling.layout)
-        )
-        scratch = AttentionScratch.of(problem, tiling)
-        heads = tuple(np.ndindex(problem.batch, problem.heads))
+        q, k, v = (arranged(stream, partial(draw, shape, stream)) for stream in range(3))
+        out = arranged("out", lambda: np.zeros(shape, problem.dtype))
+        scratch, heads = AttentionScratch.of(problem, tiling), tuple(np.ndindex(problem.batch, problem.heads))
 
         def call() -> None:
             for head in heads:
                 attend_tiled(q[head], k[head], v[head], out[head], scratch, tiling=tiling, causal=problem.causal)
 
-        def check() -> Check:
-            out.fill(np.nan)
-            call()
-            return check_output(out, reference_attention(q, k, v, causal=problem.causal), problem.dtype)
-
-        return PreparedWorkload(call=call, check=check, flop=problem.flop, bytes_moved=problem.bytes_moved)
-
-
-FLASH_ATTENTION_NUMPY: Workload = FlashAttentionNumpy()
+        return NumpyCall(call, out, lambda: reference_attention(q, k, v, causal=problem.causal))
 
 
 BLOCK_Q = {"tensor cores": (128, 64), "threads": (64, 32, 16)}
@@ -386,8 +329,7 @@ MOST_SUMS_PER_THREAD = {"tensor cores": 160, "threads": 28}
 """Float32 scores and outputs that a thread keeps in registers, by the unit that multiplies; a thread has 255."""
 
 WARPS_STAGES = ((8, 3), (4, 3), (8, 2), (4, 2), (4, 4))
-MOST_DIM = 256
-"""Largest head dimension for which a tile fits."""
+MOST_DIM = 256  # largest head dimension for which a tile fits
 
 
 @dataclass(frozen=True)
@@ -403,7 +345,7 @@ class TritonAttentionTiling:
     def of(cls, config: Params) -> Self:
         """Read the tiling from a complete configuration."""
         block_q, block_k = (tile_side(config, name) for name in ("block_q", "block_k"))
-        return cls(block_q, block_k, read_size(config, "num_warps"), read_size(config, "num_stages"))
+        return cls(block_q, block_k, **launch_options(config))
 
     def fits(self, dim: int, dtype: str, multiplied_by: str) -> bool:
         """Return whether it should fit the shared memory and registers of a large GPU."""
@@ -413,28 +355,13 @@ class TritonAttentionTiling:
         return shared <= MOST_SHARED_BYTES and sums <= MOST_SUMS_PER_THREAD[multiplied_by]
 
 
-def _settings(config: Params) -> dict[str, int]:
-    tiling = TritonAttentionTiling.of(config)
-    return {"block_q": tiling.block_q, "block_k": tiling.block_k}
-
-
-def _grid(problem: AttentionProblem, settings: Mapping[str, Any]) -> tuple[int]:
-    return (problem.batch * problem.heads * -(-problem.sequence // settings["block_q"]),)
-
-
 class FlashAttentionTriton(FlashAttention, TritonOperator[AttentionProblem]):
     """``flash_attention@triton``. With ``tf32`` float32 is rounded to TF32 before products."""
 
     summary = "Attention by online softmax over tiles, causal or not, by a Triton kernel"
     cpu_params: ClassVar[Params] = {
-        "batch": 1,
-        "heads": 2,
-        "sequence": 64,
-        "dim": 32,
-        "causal": False,
-        "dtype": "float32",
-        "tf32": False,
-    }
+        "batch": 1, "heads": 2, "sequence": 64, "dim": 32, "causal": False, "dtype": "float32", "tf32": False,
+    }  # fmt: skip
     gpu_params: ClassVar[Params] = {**GPU_SIZES, "causal": False, "dtype": "bfloat16", "tf32": False}
 
     def read_problem(self, params: Params) -> AttentionProblem:
@@ -458,21 +385,25 @@ class FlashAttentionTriton(FlashAttention, TritonOperator[AttentionProblem]):
     def launch_on(self, params: Params, inputs: tuple[Tensor, ...], out: Tensor) -> TritonLaunch:
         """Return the launch on queries, keys, values and output."""
         problem = self.read_problem(params)
-        return TritonLaunch(
-            kernel="flash_attention",
-            args=(*inputs, out, problem.sequence, math.log2(math.e) / math.sqrt(problem.dim)),
-            out=out,
-            fixed={
-                "dim": problem.dim,
-                "block_d": next_power_of_two(problem.dim),
-                "causal": problem.causal,
-                "precision": "tf32" if uses_tf32(params, problem.dtype) else "ieee",
-                "widen": is_triton_interpreted(),
-            },
-            settings=_settings,
-            grid=partial(_grid, problem),
-        )
+
+        def settings(config: Params) -> dict[str, int]:
+            tiling = TritonAttentionTiling.of(config)
+            return {"block_q": tiling.block_q, "block_k": tiling.block_k}
+
+        def grid(settings: Mapping[str, Any]) -> tuple[int]:
+            return (problem.batch * problem.heads * -(-problem.sequence // settings["block_q"]),)
+
+        fixed = {
+            "dim": problem.dim,
+            "block_d": next_power_of_two(problem.dim),
+            "causal": problem.causal,
+            "precision": "tf32" if uses_tf32(params, problem.dtype) else "ieee",
+            "widen": is_triton_interpreted(),
+        }
+        args = (*inputs, out, problem.sequence, math.log2(math.e) / math.sqrt(problem.dim))
+        return TritonLaunch("flash_attention", args, out, fixed, settings, grid)
 
 
+FLASH_ATTENTION_NUMPY: Workload = FlashAttentionNumpy()
 FLASH_ATTENTION_TORCH: Workload = FlashAttentionTorch()
 FLASH_ATTENTION_TRITON: Workload = FlashAttentionTriton()

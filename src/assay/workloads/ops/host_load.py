@@ -19,24 +19,23 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from assay.core.errors import BadInput
-from assay.workloads import numpy_support as reference
-from assay.workloads.base import PreparedWorkload
+from assay.workloads.base import PreparedWorkload, UntunedWorkload
+from assay.workloads.numpy_support import check_output
 from assay.workloads.parameters import read_flag, read_size
 from assay.workloads.torch_device import import_torch, open_device
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from assay.core.results import Check
     from assay.core.values import Params, Scalar
     from assay.workloads.base import Workload
     from assay.workloads.numpy_support import Floats
 
-
 LONGEST_IDLE_S = 60.0
 
 
-class IdlePython:
+class IdlePython(UntunedWorkload):
     """``idle@python``. A GPU with an open context draws more power than one without, so a parameter selects it."""
 
     name = "idle"
@@ -47,10 +46,6 @@ class IdlePython:
     def defaults(self, device_kind: str = "cpu") -> Params:
         """Return how long a call sleeps, and whether a GPU context is open meanwhile."""
         return {"period_s": 0.05, "context": True}
-
-    def configs(self, params: Params) -> Sequence[Params]:
-        """Return no configurations: there is nothing to tune."""
-        return ()
 
     def check_params(self, params: Params, device_kind: str) -> None:
         """Refuse an invalid period."""
@@ -70,11 +65,7 @@ def _period_s(params: Params) -> float:
     return float(period_s)
 
 
-IDLE_PYTHON: Workload = IdlePython()
-
-
-ALL_THREADS = "all"
-"""As many threads as CPUs that the process may run on."""
+ALL_THREADS = "all"  # as many threads as CPUs that the process may run on
 
 
 def count_threads(value: Scalar) -> int:
@@ -114,7 +105,7 @@ def hash_rounds(_number: int) -> bytes:
     return hashlib.pbkdf2_hmac("sha256", b"assay", b"hog", HASH_ROUNDS)
 
 
-class CpuHogPython:
+class CpuHogPython(UntunedWorkload):
     """``cpu_hog@python``: a host load; its amount is the CPU time used in its running time."""
 
     name = "cpu_hog"
@@ -126,25 +117,17 @@ class CpuHogPython:
         """Return the number of threads: one per CPU it may run on."""
         return {"threads": ALL_THREADS}
 
-    def configs(self, params: Params) -> Sequence[Params]:
-        """Return no configurations: there is nothing to tune."""
-        return ()
-
     def prepare(self, params: Params, config: Params | None, *, device: str, seed: int) -> PreparedWorkload:
         """Start the threads."""
         team = ThreadTeam(count_threads(params["threads"]))
         return PreparedWorkload(call=lambda: team.do(hash_rounds), close=team.close)
 
 
-CPU_HOG_PYTHON: Workload = CpuHogPython()
-
-
 TRIAD_SCALAR = 3.0
 TRIAD_STREAMS = 5
 """Arrays read and written by one call: numpy computes a = 3·c, then a = a + b, and no cache holds a in between."""
 
-CACHE_MULTIPLE = 2
-"""Smallest size of each array, as a multiple of all last-level caches."""
+CACHE_MULTIPLE = 2  # smallest size of each array, as a multiple of all last-level caches
 
 SMALLEST_MIB = 64
 _CPU_FOLDER = Path("/sys/devices/system/cpu")
@@ -164,7 +147,7 @@ def last_level_cache_mib(cpus: Path = _CPU_FOLDER) -> float:
     return sum(mib for (level, _), mib in cache_mib.items() if level == last)
 
 
-class MemoryHogNumpy:
+class MemoryHogNumpy(UntunedWorkload):
     """``memory_hog@numpy``: a host load; its amount is its number of calls times their bytes."""
 
     name = "memory_hog"
@@ -176,10 +159,6 @@ class MemoryHogNumpy:
         """Return the MiB of each of the three arrays, a power of two beyond this machine's caches, and the threads."""
         least_mib = max(SMALLEST_MIB, int(CACHE_MULTIPLE * last_level_cache_mib()))
         return {"mib": 1 << (least_mib - 1).bit_length(), "threads": ALL_THREADS}
-
-    def configs(self, params: Params) -> Sequence[Params]:
-        """Return no configurations: there is nothing to tune."""
-        return ()
 
     def prepare(self, params: Params, config: Params | None, *, device: str, seed: int) -> PreparedWorkload:
         """Allocate the arrays; each thread fills its part, which places it on the thread's NUMA node."""
@@ -200,7 +179,7 @@ class MemoryHogNumpy:
             a.fill(np.nan)
             call()
             ends = np.array(sorted({*edges[:-1], *(edge - 1 for edge in edges[1:])}))
-            return reference.check_output(a[ends], b[ends] + TRIAD_SCALAR * c[ends], "float64")
+            return check_output(a[ends], b[ends] + TRIAD_SCALAR * c[ends], "float64")
 
         team.do(fill)
         return PreparedWorkload(
@@ -214,4 +193,6 @@ def triad(a: Floats, b: Floats, c: Floats) -> None:
     np.add(a, b, out=a)
 
 
+IDLE_PYTHON: Workload = IdlePython()
+CPU_HOG_PYTHON: Workload = CpuHogPython()
 MEMORY_HOG_NUMPY: Workload = MemoryHogNumpy()

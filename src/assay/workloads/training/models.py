@@ -78,8 +78,7 @@ def _conv_norm(before: int, after: int, side: int, stride: int = 1) -> tuple[nn.
     return convolution, nn.BatchNorm2d(after)
 
 
-INIT_DEVIATION = 0.02
-"""Standard deviation of the initial weights."""
+INIT_DEVIATION = 0.02  # standard deviation of the initial weights
 
 
 class CausalSelfAttention(nn.Module):  # type: ignore[misc]  # the type checker does not see PyTorch

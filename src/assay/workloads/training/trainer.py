@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import copy
 import math
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from assay.core.errors import BadInput, TrialFailed
@@ -25,12 +25,12 @@ from assay.core.results import Check
 from assay.workloads.base import LaunchedKernels, PreparedWorkload
 from assay.workloads.parameters import read_size
 from assay.workloads.torch_device import Tensor, import_torch, library_of_kernels, list_kernels, synchronizer
+from assay.workloads.torch_support import SquaredErrors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from assay.core.values import Params
-
 
 PRECISIONS = ("float32", "tf32", "bfloat16")
 """Precision of products: float32, rounded to TF32, or bfloat16 by autocast. Weights are float32."""
@@ -91,20 +91,22 @@ def check_precision(precision: str, device_kind: str) -> None:
 
 @contextmanager
 def tf32_rounding(*, tf32: bool) -> Iterator[None]:
-    """Switch TF32 for products and convolutions on or off in the block; outside of it TF32 is off."""
-    _set_tf32(tf32=tf32)
+    """Switch TF32 for products and convolutions on or off in the block; outside of it TF32 is off.
+
+    cuDNN's older switch is set too, as PyTorch fails where the two are inconsistent.
+    """
+    backends = import_torch().backends
+
+    def switch(*, on: bool) -> None:
+        backends.cuda.matmul.fp32_precision = "tf32" if on else "ieee"
+        backends.cudnn.allow_tf32 = on
+        backends.cudnn.conv.fp32_precision = "tf32" if on else "ieee"
+
+    switch(on=tf32)
     try:
         yield
     finally:
-        _set_tf32(tf32=False)
-
-
-def _set_tf32(*, tf32: bool) -> None:
-    """Set PyTorch's switches, and cuDNN's older one too, as PyTorch fails where the two are inconsistent."""
-    backends, word = import_torch().backends, "tf32" if tf32 else "ieee"
-    backends.cuda.matmul.fp32_precision = word
-    backends.cudnn.allow_tf32 = tf32
-    backends.cudnn.conv.fp32_precision = word
+        switch(on=False)
 
 
 @contextmanager
@@ -128,39 +130,20 @@ LAYER_ERROR = "largest relative error of a layer's output or gradient against fl
 
 @dataclass
 class _LayerRecord:
-    """A layer with its inputs, its output, and the gradients of both."""
+    """A layer with its inputs, its output, and the gradients of both, ``output`` and ``input``."""
 
     layer: Any
     input: Tensor
     output: Tensor
-    output_gradient: Tensor | None = None
-    input_gradient: Tensor | None = None
+    gradients: dict[str, Tensor] = field(default_factory=dict)
 
-    def keep_output_gradient(self, gradient: Tensor) -> None:
-        self.output_gradient = gradient.detach().clone()
+    def keep_gradient(self, name: str, tensor: Tensor) -> None:
+        """Keep the gradient of a tensor once it is known."""
 
-    def keep_input_gradient(self, gradient: Tensor) -> None:
-        self.input_gradient = gradient.detach().clone()
+        def keep(gradient: Tensor) -> None:
+            self.gradients[name] = gradient.detach().clone()
 
-
-class SquaredErrors:
-    """Sums of squared differences from the expected values and of squared expected values, tensor by tensor."""
-
-    def __init__(self) -> None:
-        self._difference = self._norm = 0.0
-
-    def add(self, actual: Tensor, expected: Tensor) -> None:
-        """Add a tensor and its expected values."""
-        self._difference += float((actual.detach().double() - expected).square().sum())
-        self._norm += float(expected.square().sum())
-
-    @property
-    def error(self) -> float:
-        """The relative error; infinity for values that are not finite, or not zero where all expected ones are."""
-        if self._norm == 0:
-            return 0.0 if self._difference == 0 else math.inf
-        error = math.sqrt(self._difference / self._norm)
-        return error if math.isfinite(error) else math.inf
+        tensor.register_hook(keep)
 
 
 def check_step(trainer: Trainer, inputs: Tensor, targets: Tensor, what: str) -> Check:
@@ -168,16 +151,14 @@ def check_step(trainer: Trainer, inputs: Tensor, targets: Tensor, what: str) -> 
 
     ``what`` describes the inputs: ``4 images``.
     """
-    records = _record_layers(trainer, inputs, targets)
-    worst = 0.0
     right: dict[int, Tensor] = {}
-    for record in records:
-        worst = max(worst, _layer_error(record, right))
-    for weight in trainer.weights:
-        worst = max(worst, relative_error([(weight.grad, right[id(weight)])]) if id(weight) in right else math.inf)
+    errors = [_layer_error(record, right) for record in _record_layers(trainer, inputs, targets)]
+    errors += [
+        relative_error([(weight.grad, right[id(weight)])]) if id(weight) in right else math.inf
+        for weight in trainer.weights
+    ]
     right.clear()
-    if not _update_error(trainer) <= UPDATE_TOLERANCE:
-        worst = math.inf
+    worst = max(errors, default=0.0) if _update_error(trainer) <= UPDATE_TOLERANCE else math.inf
     return Check(error=worst, tolerance=TOLERANCES[trainer.precision], measure=f"{LAYER_ERROR} over {what}")
 
 
@@ -190,36 +171,26 @@ def relative_error(pairs: Iterable[tuple[Tensor, Tensor]]) -> float:
 
 
 def _record_layers(trainer: Trainer, inputs: Tensor, targets: Tensor) -> list[_LayerRecord]:
-    """Compute the gradients of one pass, and return the record of each layer, in order."""
+    """Compute the gradients of one pass, and return the record of each layer with weights or a flag, in order."""
     records: list[_LayerRecord] = []
 
     def before(_: Any, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        return (
-            inputs[0].view_as(inputs[0]),
-            *inputs[1:],
-        )  # its own tensor, so that its gradient is of this use only
+        return inputs[0].view_as(inputs[0]), *inputs[1:]  # its own tensor, so that its gradient is of this use only
 
     def after(layer: Any, inputs: tuple[Tensor, ...], out: Tensor) -> None:
         record = _LayerRecord(layer, inputs[0], out.detach().clone())
-        out.register_hook(record.keep_output_gradient)
+        record.keep_gradient("output", out)
         if inputs[0].requires_grad:
-            inputs[0].register_hook(record.keep_input_gradient)
+            record.keep_gradient("input", inputs[0])
         records.append(record)
 
-    layers = [layer for layer in trainer.model.modules() if _is_checked(layer)]
-    hooks = [layer.register_forward_pre_hook(before) for layer in layers]
-    hooks += [layer.register_forward_hook(after) for layer in layers]
-    try:
+    with ExitStack() as hooks:
+        for layer in trainer.model.modules():
+            if next(layer.parameters(recurse=False), None) is not None or getattr(layer, "checked", False):
+                hooks.callback(layer.register_forward_pre_hook(before).remove)
+                hooks.callback(layer.register_forward_hook(after).remove)
         trainer.gradients(inputs, targets)
-    finally:
-        for hook in hooks:
-            hook.remove()
     return records
-
-
-def _is_checked(layer: Any) -> bool:
-    """Return whether a layer is checked: it has its own weights, or a flag for it."""
-    return next(layer.parameters(recurse=False), None) is not None or getattr(layer, "checked", False)
 
 
 def _layer_error(record: _LayerRecord, right: dict[int, Tensor]) -> float:
@@ -228,16 +199,17 @@ def _layer_error(record: _LayerRecord, right: dict[int, Tensor]) -> float:
     layer_input = record.input.detach()
     layer_input = layer_input.double().requires_grad_() if layer_input.is_floating_point() else layer_input
     out = exact(layer_input)
-    if record.output_gradient is None or (record.input_gradient is None) != (not record.input.requires_grad):
+    gradients = record.gradients
+    if "output" not in gradients or ("input" in gradients) != record.input.requires_grad:
         return math.inf
-    out.backward(record.output_gradient.double())
+    out.backward(gradients["output"].double())
     for weight, other in zip(record.layer.parameters(), exact.parameters(), strict=True):
         key = id(weight)
         right[key] = right[key] + other.grad if key in right else other.grad
-    errors = [relative_error([(record.output, out.detach())])]
-    if record.input_gradient is not None:
-        errors.append(relative_error([(record.input_gradient, layer_input.grad)]))
-    return max(errors)
+    error = relative_error([(record.output, out.detach())])
+    if "input" not in gradients:
+        return error
+    return max(error, relative_error([(gradients["input"], layer_input.grad)]))
 
 
 def _update_error(trainer: Trainer) -> float:
@@ -248,14 +220,11 @@ def _update_error(trainer: Trainer) -> float:
         exact.grad = weight.grad.double()
     trainer.optimizer.step()
     optimizer.step()
-    moved = [
-        (w.detach().double() - b, (e - b).detach()) for w, e, b in zip(trainer.weights, weights, before, strict=True)
-    ]
-    return relative_error(moved)
+    updated = zip(trainer.weights, weights, before, strict=True)
+    return relative_error((w.detach().double() - b, (e - b).detach()) for w, e, b in updated)
 
 
-TrainingBatch: TypeAlias = tuple[Tensor, Tensor]
-"""The inputs and targets of a model."""
+TrainingBatch: TypeAlias = tuple[Tensor, Tensor]  # the inputs and targets of a model
 
 
 def prepare_step(
@@ -296,15 +265,13 @@ def prepare_step(
 STEM_WIDTH = 64
 STAGE_BLOCKS = (3, 4, 6, 3)
 STAGE_WIDTHS = (64, 128, 256, 512)
-EXPANSION = 4
-"""Ratio of a bottleneck's output channels to its width."""
+EXPANSION = 4  # ratio of a bottleneck's output channels to its width
 
 CLASSES = 1000
 RESNET50_WEIGHTS = 25_557_032
 """The published number of weights, which every definition of ResNet-50 with a thousand classes has."""
 
-SMALLEST_IMAGE = 32
-"""Smallest image side in pixels; the last stage of ResNet-50 has a thirty-second of it."""
+SMALLEST_IMAGE = 32  # smallest image side in pixels; the last stage of ResNet-50 has a thirty-second of it
 
 
 def resnet_flop(
@@ -321,29 +288,27 @@ def resnet_flop(
 
 
 def _convolutions_flop(pixels: int, counts: Sequence[int], widths: Sequence[int]) -> Iterator[float]:
-    """Yield the forward FLOP of each convolution for one image; the first is the stem's."""
-    side = _halved_side(pixels)
-    yield _convolution_flop(3, STEM_WIDTH, 7, side)
-    side, before = _halved_side(side), STEM_WIDTH
+    """Yield the forward FLOP of each convolution for one image; the first is the stem's.
+
+    A stride of two halves a side, rounded up.
+    """
+
+    def convolution(before: int, after: int, kernel: int, side: int) -> float:
+        return 2.0 * before * after * kernel**2 * side**2
+
+    side = (pixels + 1) // 2
+    yield convolution(3, STEM_WIDTH, 7, side)
+    side, before = (side + 1) // 2, STEM_WIDTH
     for stage, (count, width) in enumerate(zip(counts, widths, strict=True)):
         after = width * EXPANSION
         for block in range(count):
-            outer, side = side, _halved_side(side) if stage > 0 and block == 0 else side
-            yield _convolution_flop(before, width, 1, outer)
-            yield _convolution_flop(width, width, 3, side)
-            yield _convolution_flop(width, after, 1, side)
+            outer, side = side, (side + 1) // 2 if stage > 0 and block == 0 else side
+            yield convolution(before, width, 1, outer)
+            yield convolution(width, width, 3, side)
+            yield convolution(width, after, 1, side)
             if block == 0:
-                yield _convolution_flop(before, after, 1, side)
+                yield convolution(before, after, 1, side)
             before = after
-
-
-def _convolution_flop(before: int, after: int, kernel: int, side: int) -> float:
-    return 2.0 * before * after * kernel**2 * side**2
-
-
-def _halved_side(side: int) -> int:
-    """Return the side after a stride of two with padding."""
-    return (side + 1) // 2
 
 
 @dataclass(frozen=True)

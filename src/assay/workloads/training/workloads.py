@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from assay.core.errors import BadInput, MachineCannot
+from assay.workloads.base import one_line
 from assay.workloads.parameters import check_choice, read_flag, read_size
 from assay.workloads.torch_device import Tensor, import_torch, open_device
 from assay.workloads.torch_support import TorchWorkload
@@ -36,12 +37,13 @@ from assay.workloads.training.trainer import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     from assay.core.values import Params
     from assay.workloads.base import PreparedWorkload, Workload
     from assay.workloads.training.trainer import TrainingBatch
 
+    ImageFeed = Callable[[], TrainingBatch]
 
 DECODER_LEARNING_RATE, DECODER_BETAS, DECODER_WEIGHT_DECAY = 3e-4, (0.9, 0.95), 0.1
 CHECKED_TOKENS = 256
@@ -89,35 +91,26 @@ class TransformerStepTorch(TorchWorkload):
             fused=on_gpu,
             capturable=on_gpu,
         )
-        trainer = Trainer(model, optimizer_of, _token_loss, str(params["dtype"]))
+
+        def loss_of(logits: Tensor, following: Tensor) -> Tensor:
+            return torch.nn.functional.cross_entropy(logits, following.flatten())
+
+        trainer = Trainer(model, optimizer_of, loss_of, str(params["dtype"]))
         drawn_tokens = np.random.default_rng([seed, 0]).integers(0, shape.vocabulary, (shape.batch, shape.sequence + 1))
         tokens = torch.from_numpy(drawn_tokens).to(where)
-        batch = tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
-        checked = min(CHECKED_TOKENS, shape.sequence)
+        inputs, following = tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
+        count = min(CHECKED_TOKENS, shape.sequence)
         return prepare_step(
             trainer,
-            lambda: batch,
-            checked=partial(_first_tokens, checked),
-            what=f"{checked} tokens",
+            lambda: (inputs, following),
+            checked=lambda batch: (batch[0][:1, :count], batch[1][:1, :count]),
+            what=f"{count} tokens",
             flop=shape.flop,
             where=where,
         )
 
 
-def _token_loss(logits: Tensor, following: Tensor) -> Tensor:
-    return import_torch().nn.functional.cross_entropy(logits, following.flatten())
-
-
-def _first_tokens(count: int, batch: TrainingBatch) -> TrainingBatch:
-    tokens, following = batch
-    return tokens[:1, :count], following[:1, :count]
-
-
-TRANSFORMER_STEP_TORCH: Workload = TransformerStepTorch()
-
-
-IMAGE_BATCHES = 4
-"""Number of batches of a folder, used in turn."""
+IMAGE_BATCHES = 4  # number of batches of a folder, used in turn
 
 IMAGE_SUFFIXES = frozenset({".bmp", ".jpeg", ".jpg", ".png", ".ppm", ".webp"})
 PIXEL_MEAN = (123.675, 116.28, 103.53)
@@ -125,21 +118,16 @@ PIXEL_DEVIATION = (58.395, 57.12, 57.375)
 """Mean and standard deviation of ImageNet's red, green and blue, from 0 to 255, to normalize images."""
 
 
-def synthetic_images(
-    batch: int, pixels: int, seed: int, *, where: str, channels_last: bool
-) -> Callable[[], TrainingBatch]:
+def synthetic_images(batch: int, pixels: int, seed: int, *, where: str, channels_last: bool) -> ImageFeed:
     """Return a feed of one batch of noise with random classes, which stays on the device."""
     torch = import_torch()
     images = torch.randn((batch, 3, pixels, pixels), device=where, generator=torch.Generator(where).manual_seed(seed))
     images = _arrange_images(images, channels_last=channels_last)
-    classes = np.random.default_rng([seed, 1]).integers(0, CLASSES, batch)
-    made = images, torch.from_numpy(classes).to(where)
-    return lambda: made
+    classes = torch.from_numpy(np.random.default_rng([seed, 1]).integers(0, CLASSES, batch)).to(where)
+    return lambda: (images, classes)
 
 
-def folder_images(
-    folder: Path, batch: int, pixels: int, seed: int, *, where: str, channels_last: bool
-) -> Callable[[], TrainingBatch]:
+def folder_images(folder: Path, batch: int, pixels: int, seed: int, *, where: str, channels_last: bool) -> ImageFeed:
     """Return a feed that copies one batch after another to the device, from pinned memory for a GPU."""
     torch = import_torch()
     named = choose_images(folder, IMAGE_BATCHES * batch, seed)
@@ -166,7 +154,7 @@ def choose_images(folder: Path, count: int, seed: int) -> list[tuple[Path, int]]
     per_class = -(-count // len(some))
     named: list[tuple[Path, int]] = []
     for number in some:
-        images = list(_image_files(classes[number]))
+        images = [path for path in sorted(classes[number].rglob("*")) if path.suffix.lower() in IMAGE_SUFFIXES]
         named += [(images[i], int(number)) for i in generator.permutation(len(images))[:per_class]]
     if not named:
         raise BadInput(f"The subfolders of {folder} hold no image ({', '.join(sorted(IMAGE_SUFFIXES))}).")
@@ -182,10 +170,6 @@ def check_image_folder(folder: Path) -> list[Path]:
     if not 1 <= len(classes) <= CLASSES:
         raise BadInput(f"{folder} has {len(classes)} subfolders; it takes one for each class, at most {CLASSES}.")
     return classes
-
-
-def _image_files(folder: Path) -> Iterator[Path]:
-    return (path for path in sorted(folder.rglob("*")) if path.suffix.lower() in IMAGE_SUFFIXES)
 
 
 def _decode_images(named: list[tuple[Path, int]], pixels: int) -> tuple[Tensor, Tensor]:
@@ -204,7 +188,7 @@ def _decode_image(path: Path, pixels: int) -> np.ndarray[Any, np.dtype[np.uint8]
         with Image.open(path) as image:
             return np.asarray(ImageOps.fit(image.convert("RGB"), (pixels, pixels)))
     except (OSError, ValueError, SyntaxError) as error:
-        raise BadInput(f"{path} cannot be read as an image: {' '.join(str(error).split())}.") from error
+        raise BadInput(f"{path} cannot be read as an image: {one_line(error)}.") from error
 
 
 def _arrange_images(images: Tensor, *, channels_last: bool) -> Tensor:
@@ -212,7 +196,6 @@ def _arrange_images(images: Tensor, *, channels_last: bool) -> Tensor:
     return images.contiguous(memory_format=torch.channels_last if channels_last else torch.contiguous_format)
 
 
-MODELS = ("own", "torchvision")
 LABEL_SMOOTHING = 0.1
 RESNET_LEARNING_RATE, RESNET_MOMENTUM, RESNET_WEIGHT_DECAY = 0.005, 0.9, 5e-5
 """Learning rate small enough that repeating one batch, without a warm-up of the rate, always stays finite."""
@@ -230,7 +213,7 @@ class ResNet50Torch(TorchWorkload):
     """
 
     name = "resnet50"
-    choices: Mapping[str, tuple[str, ...]] = {"dtype": PRECISIONS, "model": MODELS}
+    choices: Mapping[str, tuple[str, ...]] = {"dtype": PRECISIONS, "model": ("own", "torchvision")}
     summary = "One training step of ResNet-50 v1.5 on noise or a folder of images"
 
     def defaults(self, device_kind: str = "cpu") -> Params:
@@ -256,12 +239,10 @@ class ResNet50Torch(TorchWorkload):
         where = open_device(device)
         self.check_params(params, where.partition(":")[0])
         batch, pixels, last = read_size(params, "batch"), read_size(params, "size"), read_flag(params, "channels_last")
-        make = MODEL_OF[check_choice("model", params["model"], MODELS)]()
-        torch = import_torch()
+        folder, torch = str(params["folder"]), import_torch()
         if where != "cpu":
-            torch.backends.cudnn.benchmark = (
-                True  # the first calls benchmark cuDNN's algorithms, and all others use the fastest
-            )
+            torch.backends.cudnn.benchmark = True  # the first calls time cuDNN's algorithms, others use the fastest
+        make = _resnet50_class(own=check_choice("model", params["model"], self.choices["model"]) == "own")
         with seeded_init(seed, where):
             model = make()
         if last:
@@ -270,38 +251,24 @@ class ResNet50Torch(TorchWorkload):
             torch.optim.SGD, lr=RESNET_LEARNING_RATE, momentum=RESNET_MOMENTUM, weight_decay=RESNET_WEIGHT_DECAY
         )
         loss_of = partial(torch.nn.functional.cross_entropy, label_smoothing=LABEL_SMOOTHING)
-        trainer = Trainer(model.train(), optimizer_of, loss_of, str(params["dtype"]))
+        images_of = partial(folder_images, Path(folder)) if folder else synthetic_images
         checked = min(CHECKED_IMAGES, batch)
         return prepare_step(
-            trainer,
-            _image_feed(str(params["folder"]), batch, pixels, seed, where=where, channels_last=last),
-            checked=partial(_first_images, checked),
+            Trainer(model.train(), optimizer_of, loss_of, str(params["dtype"])),
+            images_of(batch, pixels, seed, where=where, channels_last=last),
+            checked=lambda pair: (pair[0][:checked], pair[1][:checked]),
             what=f"{checked} images",
             flop=resnet_flop(batch, pixels),
             where=where,
         )
 
 
-def _image_feed(
-    folder: str, batch: int, pixels: int, seed: int, *, where: str, channels_last: bool
-) -> Callable[[], TrainingBatch]:
-    if not folder:
-        return synthetic_images(batch, pixels, seed, where=where, channels_last=channels_last)
-    return folder_images(Path(folder), batch, pixels, seed, where=where, channels_last=channels_last)
+def _resnet50_class(*, own: bool) -> Callable[[], Any]:
+    """Return a definition of ResNet-50, ours or torchvision's, loaded only when it is used."""
+    if own:
+        from assay.workloads.training.models import ResNet50
 
-
-def _first_images(count: int, batch: TrainingBatch) -> TrainingBatch:
-    inputs, classes = batch
-    return inputs[:count], classes[:count]
-
-
-def _own_resnet50() -> Callable[[], Any]:
-    from assay.workloads.training.models import ResNet50
-
-    return ResNet50
-
-
-def _torchvision_resnet50() -> Callable[[], Any]:
+        return ResNet50
     try:
         models = importlib.import_module("torchvision.models")
     except ImportError as error:
@@ -309,7 +276,5 @@ def _torchvision_resnet50() -> Callable[[], Any]:
     return partial(models.resnet50, weights=None)
 
 
-MODEL_OF: Mapping[str, Callable[[], Callable[[], Any]]] = {"own": _own_resnet50, "torchvision": _torchvision_resnet50}
-"""The source of each definition, loaded only when it is used."""
-
+TRANSFORMER_STEP_TORCH: Workload = TransformerStepTorch()
 RESNET50_TORCH: Workload = ResNet50Torch()

@@ -13,69 +13,54 @@ that the streams do not all prefill at once, and then all decode.
 from __future__ import annotations
 
 import asyncio
+import itertools
+import math
+import resource
+import secrets
 import threading
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Protocol
+from functools import partial
+from typing import TYPE_CHECKING
 
-from assay.core.errors import TrialFailed
-from assay.workloads.generation.server import endpoint as faults
-from assay.workloads.generation.server.arrivals import LoadArrivals, StallDetector, StreamedAnswer
-from assay.workloads.generation.server.connection import (
+from assay.core.errors import MachineCannot, TrialFailed
+from assay.core.results import Note
+from assay.workloads.base import PreparedWorkload
+from assay.workloads.generation.server import protocol
+from assay.workloads.generation.server.probe import make_tls_context, probe_server
+from assay.workloads.generation.server.streams import (
     DONE,
     ConnectionFault,
     EventParser,
     HttpReader,
+    LoadArrivals,
     NotHttpError,
+    StallDetector,
     StreamClosed,
+    StreamedAnswer,
+    make_request,
     open_connection,
     parse_event,
+    request_head,
 )
-from assay.workloads.generation.server.probe import make_tls_context
 
 if TYPE_CHECKING:
-    import ssl
     from collections.abc import Callable
 
-    from assay.workloads.generation.server.arrivals import TokenScale
-    from assay.workloads.generation.server.connection import StampedBytes, StampedConnection
-    from assay.workloads.generation.server.endpoint import ServerEndpoint
-
+    from assay.workloads.base import StageExtras
+    from assay.workloads.generation.params import Generation
+    from assay.workloads.generation.server.probe import ServerProbe
+    from assay.workloads.generation.server.protocol import ServerEndpoint
+    from assay.workloads.generation.server.streams import StampedBytes, StampedConnection, TokenScale
 
 MAX_ERROR_BYTES = 64 << 10
-REST_TIMEOUT_S = 1.0
-"""Timeout for the last bytes of HTTP after an answer's end; after that a new connection is cheaper."""
-
-
-class StreamOwner(Protocol):
-    """The owner of a stream: supplies its requests, and receives the outcomes."""
-
-    endpoint: ServerEndpoint
-    tls: ssl.SSLContext | None
-    scale: TokenScale
-    arrivals: LoadArrivals
-    lock: threading.Lock
-    """Held while arrivals are counted."""
-    cpu_ns: int
-    """CPU time of the streams' thread."""
-
-    def next_request(self, stream: int, number: int) -> tuple[bytes, int]:
-        """Return a stream's next request and its number of output tokens."""
-        ...
-
-    def on_answer(self) -> None:
-        """Record a complete answer."""
-        ...
-
-    def on_failure(self, clause: str) -> None:
-        """Record a failed request, with the server's fault."""
-        ...
+REST_TIMEOUT_S = 1.0  # timeout for the last bytes of HTTP after an answer's end; after that a new connection is cheaper
 
 
 class RequestStream:
     """One stream of requests in a closed loop; it never ends by itself."""
 
-    def __init__(self, owner: StreamOwner, index: int) -> None:
+    def __init__(self, owner: ServerLoad, index: int) -> None:
         self.answered = 0
         self.connection: StampedConnection | None = None
         self._owner = owner
@@ -92,17 +77,14 @@ class RequestStream:
     @property
     def waits_for_first(self) -> bool:
         """Whether it waits for the first token of its answer."""
-        return self._request is None or not self._request.chunks
+        return self._request is None or not self._request.answer.chunks
 
     async def run(self) -> None:
         """Send requests until cancelled."""
-        number = 0
         try:
-            while True:
-                request, tokens = self._owner.next_request(self._index, number)
-                number += 1
+            for number in itertools.count():
                 try:
-                    await self._send_request(request, tokens)
+                    await self._send_request(*self._owner.next_request(self._index, number))
                 except ConnectionFault as fault:
                     await self._disconnect()
                     self._owner.on_failure(str(fault))
@@ -113,9 +95,8 @@ class RequestStream:
     async def _send_request(self, request: bytes, tokens: int) -> None:
         """Send one request, over the existing connection, or a new one where the server has closed it meanwhile."""
         self._begin_ns = time.perf_counter_ns()
-        open_request = self._request = _OpenRequest(
-            self._owner, StreamedAnswer(self._begin_ns, tokens, self._owner.scale)
-        )
+        answer = StreamedAnswer(self._begin_ns, tokens, self._owner.scale)
+        open_request = self._request = _OpenRequest(self._owner, answer)
         if self.connection is not None and await self._exchange(self.connection, request, open_request):
             return
         await self._disconnect()
@@ -142,18 +123,14 @@ class RequestStream:
                     connection.last_activity_ns = pieces[-1][0]
         self.answered += 1
         self._owner.on_answer()
-        if not await self._drain(connection, open_request.reader):
-            await self._disconnect()
-        return True
-
-    async def _drain(self, connection: StampedConnection, reader: HttpReader) -> bool:
-        """Read the rest of the HTTP response after an answer; return whether the connection can be reused."""
         with suppress(TimeoutError, StreamClosed, ConnectionFault, NotHttpError):
             async with asyncio.timeout(REST_TIMEOUT_S):
-                while not reader.done:
+                while not open_request.reader.done:
                     for _, data in await connection.pieces():
-                        reader.feed(data)
-        return reader.keeps_open
+                        open_request.reader.feed(data)
+        if not open_request.reader.keeps_open:
+            await self._disconnect()
+        return True
 
     async def _disconnect(self) -> None:
         connection, self.connection = self.connection, None
@@ -164,26 +141,17 @@ class RequestStream:
 class _OpenRequest:
     """One request in progress: parses its bytes into events and counts them."""
 
-    def __init__(self, owner: StreamOwner, answer: StreamedAnswer) -> None:
+    def __init__(self, owner: ServerLoad, answer: StreamedAnswer) -> None:
         self.reader = HttpReader()
+        self.answer = answer
         self.received_any = False
         self.ended = False
         self._owner = owner
-        self._answer = answer
         self._events = EventParser()
         self._body = b""
 
-    @property
-    def chunks(self) -> int:
-        """Number of chunks with text so far."""
-        return self._answer.chunks
-
     def receive(self, pieces: list[StampedBytes]) -> bool:
-        """Process new data; return whether it had a part of an answer, and not only keep-alive lines.
-
-        Raises:
-            ConnectionFault: It is not an answer.
-        """
+        """Process new data; return whether it had a part of an answer, and not only keep-alive lines."""
         self.received_any, any_events = True, False
         for stamp_ns, data in pieces:
             try:
@@ -205,7 +173,7 @@ class _OpenRequest:
     def connection_closed(self) -> None:
         """Process the end of the connection."""
         if not self.reader.closed():
-            raise ConnectionFault(faults.CLOSED_EARLY)
+            raise ConnectionFault(protocol.CLOSED_EARLY)
         with self._owner.lock:
             self._finish(time.perf_counter_ns())
 
@@ -217,34 +185,33 @@ class _OpenRequest:
             chunk = parse_event(data)
             if chunk.error is not None:
                 raise ConnectionFault(self._owner.endpoint.redact(f"broke an answer off with {chunk.error!r}"))
-            self._answer.count_chunk(stamp_ns, chunk, self._owner.arrivals)
+            self.answer.count_chunk(stamp_ns, chunk, self._owner.arrivals)
 
     def _finish(self, stamp_ns: int) -> None:
         """Process the end of the HTTP response where the answer had no end marker."""
         body = self._body.decode(errors="replace")
         if self.reader.status != 200:
-            raise ConnectionFault(faults.status_fault(self.reader.status, body, self._owner.endpoint))
+            raise ConnectionFault(protocol.status_fault(self.reader.status, body, self._owner.endpoint))
         self._count(stamp_ns, self._events.end())
         if self.ended:
             return
-        if faults.is_web_page(body):
+        if protocol.is_web_page(body):
             raise ConnectionFault("answered with a web page")
-        if self._answer.finish is None:
+        if self.answer.finish is None:
             raise ConnectionFault("ended an answer without saying that it was whole")
         self._end(stamp_ns)
 
     def _end(self, stamp_ns: int) -> None:
-        if self._answer.empty:
+        if self.answer.empty:
             raise ConnectionFault("answered without a token")
         self.ended = True
-        self._answer.end(stamp_ns, self._owner.arrivals)
+        self.answer.end(stamp_ns, self._owner.arrivals)
 
 
 FAILED_SHARE = 0.05
 FAILED_IN_A_ROW = 3
 CLOSE_TIMEOUT_S = 20.0
-POLL_S = 0.02
-"""Polling interval while stalled streams are awaited."""
+POLL_S = 0.02  # polling interval while stalled streams are awaited
 STALL_CHECK_S = 1.0
 
 
@@ -445,6 +412,96 @@ class ServerLoad:
             late = [connection for connection in connections if connection.last_activity_ns < silent_since]
             self._was_silent = self._was_silent or bool(late)
             if late and len(late) == len(connections):
-                self._fail(faults.silence_fault(self._timeout_s))
-            for connection in late:
-                connection.fail(faults.silence_fault(self._timeout_s))
+                self._fail(protocol.silence_fault(self._timeout_s))
+            for stalled in late:
+                stalled.fail(protocol.silence_fault(self._timeout_s))
+
+
+SLICE_S = 0.5
+IDLE_S = 0.1
+SPARE_FILES = 64
+
+
+def prepare_idle(generation: Generation, seed: int) -> PreparedWorkload:
+    """Return an idle server, with its model loaded."""
+    probe = probe_server(generation, seed, secrets.token_hex(8))
+    return PreparedWorkload(call=partial(time.sleep, IDLE_S), synchronizes_itself=True, notes=probe.notes[:1])
+
+
+def prepare_load(generation: Generation, seed: int) -> PreparedWorkload:
+    """Return a server under load; a call is a slice of the load."""
+    streams, (limit, _) = generation.concurrency, resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit != resource.RLIM_INFINITY and streams + SPARE_FILES > limit:
+        raise MachineCannot(f"{streams} requests at once need as many open files, and {limit} are allowed (ulimit -n).")
+    probe = probe_server(generation, seed, secrets.token_hex(8))
+    scale = probe.scale.restart()
+    next_request = request_maker(probe, generation.output_tokens, streams)
+    timeout_s, warm = generation.request_timeout_s, max(1, generation.warmup)
+    load = ServerLoad(probe.endpoint, streams, next_request, scale, timeout_s=timeout_s, warm=warm)
+    try:
+        steady_s, cpu_s = load.start()
+    except BaseException:
+        load.close()
+        raise
+    slices, notes = LoadSlices(load), probe.notes
+    if scale.cached and scale.input:
+        share = scale.cached / scale.input
+        message = f"the server had {100 * share:.0f} % of the prompts' tokens in its cache"
+        notes = (*notes, Note(code="prefix_cache", message=message, params={"share": share}))
+    facts = {"client_cpu_share": cpu_s / steady_s, "steady_s": steady_s, "tokens_per_chunk": scale.tokens_per_chunk}
+    return PreparedWorkload(
+        call=slices.call,
+        measured=lambda: facts,
+        close=load.close,
+        agree_to_stop=slices.agree_to_stop,
+        reports_extras=True,
+        synchronizes_itself=True,
+        notes=notes,
+    )
+
+
+def request_maker(probe: ServerProbe, output_tokens: int, streams: int) -> Callable[[int, int], tuple[bytes, int]]:
+    """Return a function for a stream's next request: the first for a share of the tokens, later ones for all."""
+    start, numbers = request_head(probe.endpoint, probe.request_format.path), itertools.count()
+    whole = probe.request_format.body_around_prompt(output_tokens)
+
+    def make(stream: int, number: int) -> tuple[bytes, int]:
+        tokens = output_tokens if number else math.ceil(output_tokens * (stream + 1) / streams)
+        before, after = whole if number else probe.request_format.body_around_prompt(tokens)
+        return make_request(start, before + probe.prompt_source.as_json(next(numbers)) + after), tokens
+
+    return make
+
+
+class LoadSlices:
+    """A load in slices, as a stage calls it; its window must not end before a token came."""
+
+    def __init__(self, load: ServerLoad) -> None:
+        self._load = load
+        self._arrived_tokens = 0.0
+        self._any_tokens = False
+        self._begin_ns: int | None = None
+        self._last_ns = 0
+
+    def call(self) -> StageExtras:
+        """Wait for a slice to pass; return its arrivals."""
+        self._last_ns = time.perf_counter_ns()
+        arrivals, cpu_s = self._load.next_slice(SLICE_S)
+        self._arrived_tokens = arrivals.output_tokens
+        return {**arrivals.extras(), "client_cpu_s": cpu_s}
+
+    def agree_to_stop(self, done: int) -> bool:
+        """Return whether the window ends with the previous slice; called after each measured slice.
+
+        Raises:
+            TrialFailed: The window would end, and no token came in it.
+        """
+        self._begin_ns = self._last_ns if self._begin_ns is None else self._begin_ns
+        self._any_tokens = self._any_tokens or self._arrived_tokens > 0
+        if done and not self._any_tokens:
+            window_s = (time.perf_counter_ns() - self._begin_ns) / 1e9
+            raise TrialFailed(
+                f"The server at {self._load.endpoint.url} answers, but no token came within the window of "
+                f"{window_s:.2g} s: a first token may take longer than that; make scenario.window_s longer."
+            )
+        return bool(done)

@@ -8,18 +8,24 @@ GET /models ─▶  a short request ─▶  a long one ─▶  one as under load
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 from assay.core.errors import AssayError, BadInput, MachineCannot, suggest_nearest
+from assay.core.format import format_list
 from assay.core.results import Note
 from assay.workloads.generation import prompts
-from assay.workloads.generation.server import endpoint as faults
-from assay.workloads.generation.server import request_format as wording
-from assay.workloads.generation.server.arrivals import LoadArrivals, StreamedAnswer, TokenScale
-from assay.workloads.generation.server.connection import DONE, EventParser, parse_event
-from assay.workloads.generation.server.endpoint import candidate_endpoints
-from assay.workloads.generation.server.request_format import RequestFormat, initial_format
+from assay.workloads.generation.server import protocol
+from assay.workloads.generation.server.protocol import PromptSource, RequestFormat, candidate_endpoints, initial_format
+from assay.workloads.generation.server.streams import (
+    DONE,
+    EventParser,
+    LoadArrivals,
+    StreamedAnswer,
+    TokenScale,
+    parse_event,
+)
 
 if TYPE_CHECKING:
     import ssl
@@ -28,9 +34,7 @@ if TYPE_CHECKING:
 
     from assay.core.values import Params
     from assay.workloads.generation.params import Generation
-    from assay.workloads.generation.server.endpoint import ServerEndpoint
-    from assay.workloads.generation.server.request_format import PromptSource
-
+    from assay.workloads.generation.server.protocol import ServerEndpoint
 
 MAX_ERROR_BYTES = 64 << 10
 NOT_OPENAI_FAULT = "answers with what is no JSON, and does not speak OpenAI's protocol; is the address right?"
@@ -45,15 +49,6 @@ class ServedModel:
     owner: str = ""
 
 
-@dataclass(frozen=True)
-class ServerReply:
-    """The result of a request: an answer, or a refusal with its text."""
-
-    status: int
-    text: str = ""
-    answer: StreamedAnswer | None = None
-
-
 class ServerClient:
     """Sends requests to a server, directly and without a proxy; every error has a one-sentence message."""
 
@@ -63,7 +58,7 @@ class ServerClient:
         self.endpoint = endpoint
         self.timeout_s = timeout_s
         self._http = httpx.Client(
-            timeout=httpx.Timeout(timeout_s, connect=min(timeout_s, faults.CONNECT_WITHIN_S)),
+            timeout=httpx.Timeout(timeout_s, connect=min(timeout_s, protocol.CONNECT_WITHIN_S)),
             headers=endpoint.headers,
             verify=make_tls_context() if endpoint.tls else False,
             limits=httpx.Limits(max_keepalive_connections=0),  # a server may close one after its own failure
@@ -88,24 +83,27 @@ class ServerClient:
             MachineCannot: The server is not reachable, denies access, or uses another protocol.
         """
         response = self._get(f"{self.endpoint.url}/models")
-        status, text = response.status_code, response.text[:MAX_ERROR_BYTES]
+        status, text, body = response.status_code, response.text[:MAX_ERROR_BYTES], _read_json(response)
         if status in {404, 405}:
             return None
         if status in {401, 403} or 300 <= status < 400:
-            raise self.error(faults.status_fault(status, text or response.headers.get("location", ""), self.endpoint))
-        if faults.is_web_page(text) or (status == 200 and _read_json(response) is None):
+            raise self.error(protocol.status_fault(status, text or response.headers.get("location", ""), self.endpoint))
+        if protocol.is_web_page(text) or (status == 200 and body is None):
             raise self.error(NOT_OPENAI_FAULT)
-        return _read_models(_read_json(response)) if status == 200 else ()
+        return _read_models(body) if status == 200 else ()
 
     def version(self) -> str:
         """Return the server's version; empty where it does not report it."""
-        response = self._get(f"{self.endpoint.root}/version")
+        try:
+            response = self._get(f"{protocol.API_VERSION.sub('', self.endpoint.url)}/version")
+        except AssayError:
+            return ""
         body = _read_json(response)
         version = body.get("version") if isinstance(body, dict) and response.status_code == 200 else None
         return version if isinstance(version, str) else ""
 
-    def request(self, form: RequestFormat, prompt: str, tokens: int) -> ServerReply:
-        """Request one answer and wait for its end.
+    def request(self, form: RequestFormat, prompt: str, tokens: int) -> StreamedAnswer | tuple[int, str]:
+        """Request one answer and wait for its end; return it, or the status and the text of a refusal.
 
         Raises:
             MachineCannot: The server is not reachable, stalls, breaks off, or sends an invalid answer.
@@ -117,18 +115,18 @@ class ServerClient:
         try:
             with self._http.stream("POST", f"{self.endpoint.url}{form.path}", json=body) as response:
                 if response.status_code != 200:
-                    return ServerReply(response.status_code, self._error_text(response))
+                    return response.status_code, _error_text(response)
                 self._check_streaming(response)
                 ended = self._read_answer(response, answer)
         except httpx.ReadTimeout:
-            raise self.error(f"{faults.silence_fault(self.timeout_s)}; does it load a model?") from None
+            raise self.error(f"{protocol.silence_fault(self.timeout_s)}; does it load a model?") from None
         except httpx.TransportError as error:
-            raise self.error(faults.connection_fault(error)) from None
+            raise self.error(protocol.connection_fault(error)) from None
         if answer.empty:
             raise self.error("answered without a token" if ended else "ended an answer before its first token")
         if not ended and answer.finish is None:
-            raise self.error(faults.CLOSED_EARLY)
-        return ServerReply(200, answer=answer)
+            raise self.error(protocol.CLOSED_EARLY)
+        return answer
 
     def error(self, clause: str) -> MachineCannot:
         """Return an error about this server."""
@@ -141,14 +139,14 @@ class ServerClient:
         if "html" in kind:
             raise self.error(NOT_OPENAI_FAULT)
         if "json" in kind:
-            raise self.error(f"does not stream its answers: {faults.error_message(self._error_text(response))}")
+            raise self.error(f"does not stream its answers: {protocol.error_message(_error_text(response))}")
 
     def _read_answer(self, response: httpx.Response, answer: StreamedAnswer) -> bool:
         """Read an answer; return whether it had an end marker."""
         events, into, late_s = EventParser(), LoadArrivals(), time.monotonic() + self.timeout_s
         for piece in response.iter_raw():
             if time.monotonic() > late_s:
-                raise self.error(faults.silence_fault(self.timeout_s))
+                raise self.error(protocol.silence_fault(self.timeout_s))
             for data in events.feed(piece):
                 late_s = time.monotonic() + self.timeout_s
                 if data == DONE:
@@ -167,16 +165,17 @@ class ServerClient:
         except httpx.ReadTimeout:
             raise self.error(f"did not answer within {self.timeout_s:g} s (backend.request_timeout_s)") from None
         except (httpx.TransportError, httpx.DecodingError) as error:
-            raise self.error(faults.connection_fault(error)) from None
+            raise self.error(protocol.connection_fault(error)) from None
 
-    @staticmethod
-    def _error_text(response: httpx.Response) -> str:
-        text = b""
-        for piece in response.iter_raw():
-            text += piece
-            if len(text) > MAX_ERROR_BYTES:
-                break
-        return text.decode(errors="replace")
+
+def _error_text(response: httpx.Response) -> str:
+    """Return the beginning of a response."""
+    text = b""
+    for piece in response.iter_raw():
+        text += piece
+        if len(text) > MAX_ERROR_BYTES:
+            break
+    return text.decode(errors="replace")
 
 
 def make_tls_context() -> ssl.SSLContext:
@@ -208,7 +207,7 @@ def _read_models(body: Any) -> tuple[ServedModel, ...]:
 
 
 WARM_TOKENS = 8
-SHORT_PROMPT_WORDS = wording.PREFIX_WORDS
+SHORT_PROMPT_WORDS = protocol.PREFIX_WORDS
 LONG_PROMPT_WORDS = (40, 256)
 LENGTH_TOLERANCE = 0.02
 NOTED_DEVIATION = 0.05
@@ -216,8 +215,8 @@ MAX_NAMES = 8
 
 PREFIX_NOTE = Note(
     code="unique_prefix",
-    message=f"every prompt begins with {wording.PREFIX_WORDS} words of its own, so that none is answered from a cache",
-    params={"words": wording.PREFIX_WORDS},
+    message=f"every prompt begins with {protocol.PREFIX_WORDS} words of its own, so that none is answered from a cache",
+    params={"words": protocol.PREFIX_WORDS},
 )
 
 
@@ -233,18 +232,18 @@ class ServerProbe:
 
 
 def probe_server(generation: Generation, seed: int, salt: str) -> ServerProbe:
-    """Send requests to a server until it has answered one as under load.
-
-    Raises:
-        MachineCannot: The server is not reachable, or cannot do this.
-        BadInput: Prompts are too long, or there are none.
-    """
+    """Send requests to a server until it has answered one as under load; raise if it cannot."""
     request_format = initial_format(generation)
     client, listed = _reach_server(generation)
     with client:
-        _check_lengths(generation, listed)
-        prober = _Prober(generation, client, listed, request_format, salt)
-        source = prober.file_prompts(seed) if generation.prompts != prompts.RANDOM else prober.random_prompts(seed)
+        limit = next((model.context_tokens for model in listed if model.name == generation.model), None)
+        if limit is not None and generation.input_tokens + generation.output_tokens > limit:
+            raise BadInput(
+                f"{generation.input_tokens} tokens in and {generation.output_tokens} out are more than the {limit} "
+                f"that the server takes with {generation.model}."
+            )
+        prober = _Prober(generation, client, listed, request_format, seed, salt)
+        source = prober.file_prompts() if generation.prompts != prompts.RANDOM else prober.random_prompts()
         return ServerProbe(client.endpoint, prober.request_format, source, prober.scale, prober.all_notes())
 
 
@@ -252,26 +251,13 @@ def _reach_server(generation: Generation) -> tuple[ServerClient, tuple[ServedMod
     """Return a client for the URL that lists models, or for the likeliest where none does."""
     candidates = candidate_endpoints(generation)
     for endpoint in candidates:
-        client = ServerClient(endpoint, generation.request_timeout_s)
-        try:
+        with ExitStack() as undo:
+            client = undo.enter_context(ServerClient(endpoint, generation.request_timeout_s))
             listed = client.models()
-        except BaseException:
-            client.close()
-            raise
-        if listed is not None:
-            return client, listed
-        client.close()
+            if listed is not None:
+                undo.pop_all()
+                return client, listed
     return ServerClient(candidates[0], generation.request_timeout_s), ()
-
-
-def _check_lengths(generation: Generation, listed: tuple[ServedModel, ...]) -> None:
-    """Refuse lengths that exceed the context length reported by the server."""
-    limit = next((model.context_tokens for model in listed if model.name == generation.model), None)
-    if limit is not None and generation.input_tokens + generation.output_tokens > limit:
-        raise BadInput(
-            f"{generation.input_tokens} tokens in and {generation.output_tokens} out are more than the {limit} that "
-            f"the server takes with {generation.model}."
-        )
 
 
 @dataclass
@@ -282,28 +268,27 @@ class _Prober:
     client: ServerClient
     listed: tuple[ServedModel, ...]
     request_format: RequestFormat
+    seed: int
     salt: str
     scale: TokenScale = field(default_factory=TokenScale)
     notes: list[Note] = field(default_factory=list)
     served: str | None = None
 
-    def random_prompts(self, seed: int) -> PromptSource:
+    def random_prompts(self) -> PromptSource:
         """Return random prompts of about the requested length."""
         target = self.generation.input_tokens
-        few = self._input_tokens(wording.prompts_of_words(SHORT_PROMPT_WORDS, seed, self.salt), -1)
+        few = self._input_tokens(self._words(SHORT_PROMPT_WORDS), -1)
         if few is None:
-            source = wording.prompts_of_words(target, seed, self.salt)
-            self._warm_up(source)
+            self._warm_up(source := self._words(target))
             return source
         lowest, highest = LONG_PROMPT_WORDS
         count = min(max(lowest, target // 2), highest)
-        many = self._input_tokens(wording.prompts_of_words(count, seed, self.salt), -2) or few
-        line = wording.LengthFit.from_points((SHORT_PROMPT_WORDS, few), (count, many))
-        source = wording.prompts_of_words(line.words(target), seed, self.salt)
+        many = self._input_tokens(self._words(count), -2) or few
+        line = protocol.LengthFit.from_points((SHORT_PROMPT_WORDS, few), (count, many))
+        source = self._words(line.words(target))
         has = self._warm_up(source) or target
         if abs(has - target) > LENGTH_TOLERANCE * target:
-            better = max(1, line.words(target) + round((target - has) / line.per_word))
-            source = wording.prompts_of_words(better, seed, self.salt)
+            source = self._words(max(1, line.words(target) + round((target - has) / line.per_word)))
             has = self._warm_up(source) or target
         if abs(has - target) > NOTED_DEVIATION * target:
             message = f"prompts have about {has} tokens, not {target}: the chat template is among them"
@@ -311,16 +296,21 @@ class _Prober:
         self._expect(has)
         return source
 
-    def file_prompts(self, seed: int) -> PromptSource:
+    def _words(self, count: int) -> PromptSource:
+        return PromptSource.of_words(count, self.seed, self.salt)
+
+    def file_prompts(self) -> PromptSource:
         """Return the user's prompts, with long ones truncated where that is allowed."""
         generation = self.generation
         texts = prompts.read_prompts(generation.prompts, generation.text_column_name, generation.num_samples)
-        overhead = self._input_tokens(wording.prompts_of_texts([""], seed, self.salt), -1)
         longest = max(texts, key=len)
-        most = self._input_tokens(wording.prompts_of_texts([longest], seed, self.salt), -2)
-        if overhead is not None and most is not None and most - overhead > self.generation.input_tokens:
+        overhead, most = (
+            self._input_tokens(PromptSource((text,), self.seed, self.salt), number)
+            for text, number in (("", -1), (longest, -2))
+        )
+        if overhead is not None and most is not None and most - overhead > generation.input_tokens:
             texts = self._truncate(texts, (most - overhead) / max(1, len(longest)))
-        source = wording.prompts_of_texts(texts, seed, self.salt)
+        source = PromptSource(texts, self.seed, self.salt)
         mean = self._warm_up(source)
         if mean is not None:
             self._expect(mean)
@@ -329,22 +319,15 @@ class _Prober:
     def all_notes(self) -> tuple[Note, ...]:
         """Return what its user should know."""
         endpoint = self.client.endpoint
-        notes = [Note(code="server", message=self._describe_server()), PREFIX_NOTE]
+        owner = next((model.owner for model in self.listed if model.name == self.generation.model), "")
+        by = " ".join(word for word in (owner, self.client.version()) if word)
+        message = f"the server at {endpoint.url} serves {self.served or self.request_format.model}"
+        notes = [Note(code="server", message=f"{message} ({by})" if by else message), PREFIX_NOTE]
         notes += {note.message: note for note in self.notes}.values()
         if endpoint.sends_key_unencrypted:
             message = f"the key in {endpoint.key_variable} is sent unencrypted"
             notes.append(Note(code="key_unencrypted", message=message))
         return tuple(notes)
-
-    def _describe_server(self) -> str:
-        owner = next((model.owner for model in self.listed if model.name == self.generation.model), "")
-        try:
-            version = self.client.version()
-        except AssayError:
-            version = ""
-        by = " ".join(word for word in (owner, version) if word)
-        who = f"the server at {self.client.endpoint.url} serves {self.served or self.request_format.model}"
-        return f"{who} ({by})" if by else who
 
     def _truncate(self, texts: tuple[str, ...], per_character: float) -> tuple[str, ...]:
         limit = self.generation.input_tokens
@@ -359,7 +342,7 @@ class _Prober:
         params: Params = {"cut": long, "prompts": len(texts), "tokens": limit}
         self.notes.append(Note(code="prompts_cut", message=message, params=params))
         pairs = zip(texts, lengths, strict=True)
-        return tuple(wording.cut_text(text, limit, has) if has > limit else text for text, has in pairs)
+        return tuple(protocol.cut_text(text, limit, has) if has > limit else text for text, has in pairs)
 
     def _input_tokens(self, source: PromptSource, number: int) -> int | None:
         """Request one token, and return the tokens of the prompt; null where the server does not count them."""
@@ -380,38 +363,38 @@ class _Prober:
         """Send a request, and retry without refused fields; raise the server's final refusal."""
         while True:
             reply = self.client.request(self.request_format, prompt, tokens)
-            if reply.answer is not None:
-                self._check_model(reply.answer)
-                return reply.answer
-            other = self.request_format.fallback(reply.status, reply.text)
+            if isinstance(reply, StreamedAnswer):
+                self._check_model(reply)
+                return reply
+            other = self.request_format.fallback(*reply)
             if other is None:
-                raise self._refusal(reply.status, reply.text)
+                raise self._refusal(*reply)
             self.request_format, note = other
             self.notes.append(Note(code="request_changed", message=f"the server was asked again: {note}"))
 
     def _check_model(self, answer: StreamedAnswer) -> None:
         """Check that an unlisted model is the one that answers: some servers accept any name."""
-        name = self.generation.model
         self.served = answer.model or self.served
-        names = [model.name for model in self.listed]
-        if names and name not in names and not (answer.model or "").startswith(f"{name}@"):
+        if self._is_unlisted and not (answer.model or "").startswith(f"{self.generation.model}@"):
             raise self._missing_model()
 
+    @property
+    def _is_unlisted(self) -> bool:
+        return bool(self.listed) and self.generation.model not in {model.name for model in self.listed}
+
     def _refusal(self, status: int, body: str) -> AssayError:
-        message = faults.error_message(body)
-        names = [model.name for model in self.listed]
-        if (status == 404 and "model" in message.lower()) or (names and self.generation.model not in names):
+        # a 404 of an unknown model and one of an unknown path differ in the message only
+        if (status == 404 and "model" in protocol.error_message(body).lower()) or self._is_unlisted:
             return self._missing_model()
         if status == 404:
             return self.client.error(
                 "has neither /chat/completions nor /completions (404); does it speak OpenAI's protocol, and is the "
                 "address right?"
             )
-        return self.client.error(faults.status_fault(status, body, self.client.endpoint))
+        return self.client.error(protocol.status_fault(status, body, self.client.endpoint))
 
     def _missing_model(self) -> MachineCannot:
         name, names = self.generation.model, [model.name for model in self.listed]
-        more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
-        has = f"; it has {', '.join(names[:MAX_NAMES])}{more}" if names else ""
+        has = f"; it has {format_list(names, MAX_NAMES)}" if names else ""
         near = suggest_nearest(name, names)
         return MachineCannot(f"The server at {self.client.endpoint.url} does not have the model {name!r}{has}.{near}")

@@ -10,20 +10,23 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import time
+from collections import deque
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from assay.workloads.generation.server import endpoint as faults
-from assay.workloads.generation.server.endpoint import message_in_error
+from assay.workloads.generation.server import protocol
+from assay.workloads.generation.server.protocol import message_in_error
 
 if TYPE_CHECKING:
     import ssl
+    from collections.abc import Iterable
 
-    from assay.workloads.generation.server.endpoint import ServerEndpoint
+    from assay.workloads.base import StageExtras
+    from assay.workloads.generation.server.protocol import ServerEndpoint
 
-
-StampedBytes = tuple[int, bytes]
-"""When bytes came, in nanoseconds of the performance counter, and the bytes."""
+StampedBytes = tuple[int, bytes]  # when bytes came, in nanoseconds of the performance counter, and the bytes
 
 
 class ConnectionFault(Exception):
@@ -59,7 +62,7 @@ class StampedConnection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         """Record the end; asyncio calls this."""
         if error is not None:
-            self._fault = self._fault or faults.connection_fault(error)
+            self._fault = self._fault or protocol.connection_fault(error)
         self._closed.set_result(None)
         self._wake()
 
@@ -108,17 +111,13 @@ class StampedConnection(asyncio.Protocol):
 
 
 async def open_connection(endpoint: ServerEndpoint, tls: ssl.SSLContext | None) -> StampedConnection:
-    """Return a connection to a server.
-
-    Raises:
-        ConnectionFault: It cannot be opened.
-    """
+    """Return a connection to a server, or raise a ``ConnectionFault``."""
     loop = asyncio.get_running_loop()
     try:
-        async with asyncio.timeout(faults.CONNECT_WITHIN_S):
+        async with asyncio.timeout(protocol.CONNECT_WITHIN_S):
             _, connection = await loop.create_connection(StampedConnection, endpoint.host, endpoint.port, ssl=tls)
     except OSError as error:
-        raise ConnectionFault(faults.connection_fault(error)) from None
+        raise ConnectionFault(protocol.connection_fault(error)) from None
     return connection
 
 
@@ -131,8 +130,8 @@ class NotHttpError(Exception):
 
 def request_head(endpoint: ServerEndpoint, path: str) -> bytes:
     """Return a request to a path of the server up to the value of its Content-Length."""
-    headers = {"Host": endpoint.authority, **endpoint.headers, "Accept": "text/event-stream"}
-    lines = [f"POST {endpoint.path}{path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
+    headers = {"Host": endpoint.parts.netloc, **endpoint.headers, "Accept": "text/event-stream"}
+    lines = [f"POST {endpoint.parts.path}{path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
     return "\r\n".join([*lines, "Content-Type: application/json", "Content-Length: "]).encode("ascii")
 
 
@@ -191,12 +190,11 @@ class HttpReader:
         if not version.startswith("HTTP/1.") or not status[:3].isdecimal():
             raise NotHttpError("does not speak HTTP/1.1")
         self._rest = self._rest[end + 4 :]
-        if status.startswith("1"):
-            return True
-        pairs = (line.partition(":") for line in lines)
-        self.headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
-        self.status = int(status[:3])
-        self._expect()
+        if not status.startswith("1"):
+            pairs = (line.partition(":") for line in lines)
+            self.headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
+            self.status = int(status[:3])
+            self._expect()
         return True
 
     def _expect(self) -> None:
@@ -224,10 +222,7 @@ class HttpReader:
     def _chunks(self) -> bytes:
         """Return the data of complete chunks; a chunk is a length, CRLF, that many bytes, CRLF."""
         chunks, rest, at = [], self._rest, 0
-        while True:
-            end = rest.find(b"\r\n", at)
-            if end < 0:
-                break
+        while (end := rest.find(b"\r\n", at)) >= 0:
             try:
                 size = int(rest[at:end].partition(b";")[0], 16)
             except ValueError:
@@ -248,7 +243,7 @@ class HttpReader:
 
 
 DONE = b"[DONE]"
-_TEXT_FIELDS = ("content", "reasoning_content", "reasoning", "refusal")
+_TEXT_FIELDS = ("content", "reasoning_content", "reasoning", "refusal", "tool_calls")
 """Fields of a delta with text: reasoning comes before the answer, and its tokens are generated too."""
 
 
@@ -295,25 +290,18 @@ def parse_event(data: bytes) -> AnswerChunk:
     if not isinstance(event, dict):
         return AnswerChunk(error=f"what is no answer: {data[:80].decode(errors='replace')}")
     choices = event.get("choices")
-    if choices is None:
-        message = message_in_error(event)
-        if message is not None:
-            return AnswerChunk(error=message)
+    message = message_in_error(event) if choices is None else None
+    if message is not None:
+        return AnswerChunk(error=message)
     choice = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
-    finish, model = choice.get("finish_reason"), event.get("model")
+    finish, model, delta = choice.get("finish_reason"), event.get("model"), choice.get("delta")
+    texts = [delta.get(name) for name in _TEXT_FIELDS] if isinstance(delta, dict) else [choice.get("text")]
     return AnswerChunk(
-        text=_has_text(choice),
+        text=any(texts),
         usage=_parse_usage(event.get("usage")),
         finish=finish if isinstance(finish, str) else None,
         model=model if isinstance(model, str) else None,
     )
-
-
-def _has_text(choice: dict[str, Any]) -> bool:
-    delta = choice.get("delta")
-    if not isinstance(delta, dict):
-        return bool(choice.get("text"))
-    return any(delta.get(name) for name in _TEXT_FIELDS) or bool(delta.get("tool_calls"))
 
 
 def _parse_usage(usage: Any) -> TokenUsage | None:
@@ -328,3 +316,193 @@ def _parse_usage(usage: Any) -> TokenUsage | None:
 def _parse_count(counts: Any, name: str) -> int | None:
     value = counts.get(name) if isinstance(counts, dict) else None
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+@dataclass
+class LoadArrivals:
+    """What arrived within an interval.
+
+    ``requests`` counts those that ended in it, with ``answer_tokens`` in total; some of them were shorter or longer
+    than requested, or without the server's own count. ``silence_us``: the silences of streams that stalled.
+    """
+
+    output_tokens: float = 0.0
+    input_tokens: float | None = None
+    requests: int = 0
+    short_requests: int = 0
+    long_requests: int = 0
+    uncounted_requests: int = 0
+    answer_tokens: float = 0.0
+    errors: int = 0
+    first_token_us: list[float] = field(default_factory=list)
+    gap_us: list[float] = field(default_factory=list)
+    request_us: list[float] = field(default_factory=list)
+    tpot_us: list[float] = field(default_factory=list)
+    silence_us: list[float] = field(default_factory=list)
+
+    def extras(self) -> StageExtras:
+        """Return the extras of a call; input tokens are left out where the server does not count them."""
+        return {
+            name: float(value) if isinstance(value, int) else value
+            for name, value in vars(self).items()
+            if value is not None
+        }
+
+
+@dataclass
+class TokenScale:
+    """Tokens per chunk and per prompt of answers so far, by the server's counts; until there is one, as expected."""
+
+    expected_per_chunk: float = 1.0
+    expected_input: float | None = None
+    chunks: int = 0
+    output: int = 0
+    prompts: int = 0
+    input: int = 0
+    cached: int = 0
+
+    @property
+    def tokens_per_chunk(self) -> float:
+        """Mean tokens per chunk, as counted or else as expected."""
+        return self.output / self.chunks if self.chunks and self.output else self.expected_per_chunk
+
+    @property
+    def input_tokens(self) -> float | None:
+        """Mean tokens per prompt; null where the server does not count them."""
+        return self.input / self.prompts if self.prompts else self.expected_input
+
+    def restart(self) -> TokenScale:
+        """Return an empty scale that expects this one's means."""
+        return TokenScale(expected_per_chunk=self.tokens_per_chunk, expected_input=self.input_tokens)
+
+    def learn(self, chunks: int, usage: TokenUsage | None) -> None:
+        """Add a complete answer; null counts are ignored."""
+        if usage is None:
+            return
+        self.chunks += chunks
+        self.output += usage.output
+        self.cached += usage.cached
+        if usage.input is not None:
+            self.prompts += 1
+            self.input += usage.input
+
+
+class StreamedAnswer:
+    """One answer in progress; times are nanoseconds of one clock."""
+
+    def __init__(self, begin_ns: int, requested_tokens: int, scale: TokenScale) -> None:
+        self.begin_ns = begin_ns
+        self.requested_tokens = requested_tokens
+        self.chunks = 0
+        self.finish: str | None = None
+        self.model: str | None = None
+        self._scale = scale
+        self._usage: TokenUsage | None = None
+        self._first_ns: int | None = None
+        self._last_ns = begin_ns
+        self._counted = 0.0
+        self._counted_input = 0.0
+
+    def count_chunk(self, stamp_ns: int, chunk: AnswerChunk, into: LoadArrivals) -> None:
+        """Count a chunk that arrived."""
+        self._usage = chunk.usage or self._usage
+        self.finish = chunk.finish or self.finish
+        self.model = chunk.model or self.model
+        if not chunk.text:
+            return
+        self.chunks += 1
+        if self._first_ns is None:
+            self._first_ns = stamp_ns
+            into.first_token_us.append((stamp_ns - self.begin_ns) / 1e3)
+            self._count_input(self._scale.input_tokens, into)
+        else:
+            into.gap_us.append((stamp_ns - self._last_ns) / 1e3)
+        self._last_ns = stamp_ns
+        counted = chunk.usage.output if chunk.usage is not None else 0
+        self._count_output(counted or self._counted + self._scale.tokens_per_chunk, into)
+
+    def end(self, stamp_ns: int, into: LoadArrivals) -> None:
+        """Count a complete answer, and correct what was counted before."""
+        usage = self.usage
+        if usage is not None:
+            self._count_output(usage.output, into)
+            self._count_input(usage.input, into)
+            self._scale.learn(self.chunks, usage)
+        into.requests += 1
+        into.short_requests += self.short
+        into.long_requests += usage is not None and usage.output > self.requested_tokens
+        into.uncounted_requests += usage is None
+        into.answer_tokens += self._counted
+        into.request_us.append((stamp_ns - self.begin_ns) / 1e3)
+        after_first = self._counted * (self.chunks - 1) / self.chunks if self.chunks else 0.0
+        if self._first_ns is not None and after_first > 0:
+            into.tpot_us.append((self._last_ns - self._first_ns) / 1e3 / after_first)
+
+    @property
+    def usage(self) -> TokenUsage | None:
+        """The server's last counts; null where there are none, or no tokens are counted although text came."""
+        return None if self._usage is None or (self.chunks and not self._usage.output) else self._usage
+
+    @property
+    def empty(self) -> bool:
+        """Whether no token came."""
+        return not self.chunks and not (self.usage and self.usage.output)
+
+    @property
+    def short(self) -> bool:
+        """Whether it has fewer tokens than requested."""
+        if self.usage is not None:
+            return self.usage.output < self.requested_tokens
+        return self.finish == "stop" and self.chunks < self.requested_tokens
+
+    def _count_output(self, tokens: float, into: LoadArrivals) -> None:
+        into.output_tokens += tokens - self._counted
+        self._counted = tokens
+
+    def _count_input(self, tokens: float | None, into: LoadArrivals) -> None:
+        if tokens is not None:
+            into.input_tokens = (into.input_tokens or 0.0) + tokens - self._counted_input
+            self._counted_input = tokens
+
+
+MIN_SILENCE_S = 0.25  # shorter silences are never stalls
+STALL_FACTOR = 3.0  # a stream stalls when it is silent for this multiple of its usual maximum
+STALL_FACTOR_ALL = 1.5
+"""All streams stall together when each is silent for this multiple: that does not happen by chance."""
+USUAL_QUANTILE = 0.95
+MIN_HISTORY = 64
+HISTORY_PER_STREAM = 40
+"""Size of the history per stream, large enough that a stall of all streams at once does not count as usual."""
+
+
+class StallDetector:
+    """Detects stalled streams from a load's recent times to the first token and gaps."""
+
+    def __init__(self, streams: int) -> None:
+        history = max(MIN_HISTORY, HISTORY_PER_STREAM * streams)
+        self._first_us: deque[float] = deque(maxlen=history)
+        self._gap_us: deque[float] = deque(maxlen=history)
+        self._first_s = self._gap_s = math.inf
+
+    def learn(self, arrivals: LoadArrivals) -> None:
+        """Add the arrivals of an interval to the history; for gaps without one, that of the first token is used."""
+        self._first_us.extend(arrivals.first_token_us)
+        self._gap_us.extend(arrivals.gap_us)
+        self._first_s = _usual_s(self._first_us)
+        self._gap_s = _usual_s(self._gap_us) if self._gap_us else self._first_s
+
+    def late(self, silences: Iterable[tuple[float, bool]]) -> list[int]:
+        """Return the indices of stalled streams from each one's silence in s and whether it awaits its first token."""
+        usual = [(silent_s, self._first_s if first else self._gap_s) for silent_s, first in silences]
+
+        def stalled(factor: float) -> list[int]:
+            limits = (max(MIN_SILENCE_S, factor * usual_s) for _, usual_s in usual)
+            return [index for index, limit in enumerate(limits) if usual[index][0] > limit]
+
+        together = stalled(STALL_FACTOR_ALL)
+        return together if len(together) == len(usual) > 1 else stalled(STALL_FACTOR)
+
+
+def _usual_s(times_us: deque[float]) -> float:
+    """Return the usual maximum of times, in seconds."""
+    return sorted(times_us)[math.ceil(USUAL_QUANTILE * len(times_us)) - 1] / 1e6 if times_us else math.inf

@@ -7,28 +7,41 @@ The numpy version runs online over blocks of columns, some rows at a time so tha
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Self, TypeVar
 
 import numpy as np
 
-from assay.workloads import numpy_support as data
-from assay.workloads.base import PreparedWorkload, shared_data
-from assay.workloads.helion_support import HelionOperator
-from assay.workloads.numpy_support import NUMPY_CHOICES, check_output, reference_softmax
-from assay.workloads.parameters import SoftmaxProblem, block_sizes, check_choice, complete_config, read_size
+from assay.workloads.base import shared_data
+from assay.workloads.kernel_support import HelionOperator, TritonRowOperator
+from assay.workloads.numpy_support import NumpyCall, NumpyOperator, reference_softmax
+from assay.workloads.parameters import (
+    LayerNormProblem,
+    RmsNormProblem,
+    RowsProblem,
+    SoftmaxProblem,
+    block_sizes,
+    check_choice,
+    read_size,
+)
 from assay.workloads.torch_device import import_torch
-from assay.workloads.torch_support import TensorOperator, TensorReference, TorchOperator, reference_softmax_rows
-from assay.workloads.triton_support import TritonRowOperator
+from assay.workloads.torch_support import (
+    EPS,
+    TensorOperator,
+    TensorReference,
+    TorchOperator,
+    reference_layer_norm_rows,
+    reference_rms_norm_rows,
+    reference_softmax_rows,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from assay.core.results import Check
     from assay.core.values import Params
     from assay.workloads.base import Workload
-    from assay.workloads.numpy_support import Floats
+    from assay.workloads.numpy_support import ArrayShape, Floats
     from assay.workloads.torch_device import Tensor
 
 
@@ -51,25 +64,14 @@ class SoftmaxTiling:
         block_rows, block_cols = (read_size(config, name) for name in ("block_rows", "block_cols"))
         return cls(block_rows, block_cols, check_choice("layout", config["layout"], LAYOUTS))
 
-    @property
-    def order(self) -> Literal["C", "F"]:
-        """Numpy's name of the layout."""
-        return "C" if self.layout == "row" else "F"
-
 
 @dataclass(frozen=True)
 class SoftmaxScratch:
-    """State of the online softmax for the current block of rows: column vectors.
+    """State of the online softmax for the current block of rows: column vectors."""
 
-    Attributes:
-        peaks: The maximum so far, after each block of columns: blocks × rows × 1.
-        total: The sum so far, of exponentials relative to the latest maximum: rows × 1.
-        factor: Rescaling factor of older sums or outputs: rows × 1.
-    """
-
-    peaks: Floats
-    total: Floats
-    factor: Floats
+    peaks: Floats  # the maximum so far, after each block of columns: blocks × rows × 1
+    total: Floats  # the sum so far, of exponentials relative to the latest maximum: rows × 1
+    factor: Floats  # rescaling factor of older sums or outputs: rows × 1
 
     @classmethod
     def of(cls, problem: SoftmaxProblem, tiling: SoftmaxTiling) -> Self:
@@ -122,64 +124,56 @@ def _normalize(out: Floats, scratch: SoftmaxScratch, columns: list[slice]) -> No
         np.multiply(out[:, span], factor, out=out[:, span])
 
 
-class SoftmaxNumpy:
+class SoftmaxNumpy(NumpyOperator[SoftmaxProblem]):
     """``softmax@numpy``. Layout "row" stores input and output by rows, "column" by columns."""
 
     name = "softmax"
-    impl = "numpy"
-    choices = NUMPY_CHOICES
-    device_kinds = frozenset({"cpu"})
+    problem_type = SoftmaxProblem
     summary = "Softmax of each row of a matrix, online over tiles, on a CPU"
-
-    def defaults(self, device_kind: str = "cpu") -> Params:
-        """Return the sizes in elements, the dtype and the distribution of the input."""
-        return {"rows": 512, "cols": 1024, "dtype": "float32", "distribution": "normal"}
+    params: ClassVar[Params] = {"rows": 512, "cols": 1024, "dtype": "float32"}
 
     def configs(self, params: Params) -> Sequence[Params]:
         """Return every combination of block sizes and layouts, at most 24; whole rows are among them."""
-        problem = SoftmaxProblem.of(params, data.NUMPY_DTYPES)
-        block_rows = block_sizes(BLOCK_ROWS, problem.rows)
-        block_cols = block_sizes((problem.cols, *BLOCK_COLS), problem.cols)
-        return [
-            {"block_rows": rows, "block_cols": cols, "layout": layout}
-            for rows, cols, layout in itertools.product(block_rows, block_cols, LAYOUTS)
-        ]
+        problem = self.read_problem(params)
+        rows = block_sizes(BLOCK_ROWS, problem.rows)
+        cols = block_sizes((problem.cols, *BLOCK_COLS), problem.cols)
+        return [asdict(SoftmaxTiling(*sizes)) for sizes in itertools.product(rows, cols, LAYOUTS)]
 
-    def prepare(self, params: Params, config: Params | None, *, device: str, seed: int) -> PreparedWorkload:
-        """Draw and lay out the input, and allocate memory; the process's cores are the device."""
-        problem = SoftmaxProblem.of(params, data.NUMPY_DTYPES)
-        tiling = SoftmaxTiling.of(complete_config(config, self.configs(params)[0]))
-        x = data.draw_array(params["distribution"], (problem.rows, problem.cols), problem.dtype, seed)
-        x = shared_data(("x", tiling.order), lambda: np.asarray(x, order=tiling.order))
-        out = shared_data(("out", tiling.order), lambda: np.zeros_like(x))
+    def make_call(
+        self, problem: SoftmaxProblem, config: Params, draw: Callable[[ArrayShape, int], Floats]
+    ) -> NumpyCall:
+        """Draw and lay out the input, and allocate memory."""
+        tiling = SoftmaxTiling.of(config)
+        order: Literal["C", "F"] = "C" if tiling.layout == "row" else "F"
+        x = shared_data(("x", order), lambda: np.asarray(draw(problem.output_shape, 0), order=order))
+        out = shared_data(("out", order), lambda: np.zeros_like(x))
         scratch = SoftmaxScratch.of(problem, tiling)
-
-        def call() -> None:
-            softmax_tiled(x, out, scratch, tiling)
-
-        def check() -> Check:
-            out.fill(np.nan)
-            call()
-            return check_output(out, reference_softmax(x), problem.dtype)
-
-        return PreparedWorkload(call=call, check=check, flop=problem.flop, bytes_moved=problem.bytes_moved)
+        return NumpyCall(lambda: softmax_tiled(x, out, scratch, tiling), out, lambda: reference_softmax(x))
 
 
-SOFTMAX_NUMPY: Workload = SoftmaxNumpy()
+_Rows = TypeVar("_Rows", bound=RowsProblem)
 
 
-class Softmax(TensorOperator[SoftmaxProblem]):
+class RowsOperator(TensorOperator[_Rows]):
+    """What every implementation of an operator on rows computes."""
+
+    reference_rows: Callable[..., Tensor]
+    constants: tuple[float, ...] = ()
+
+    def reference(self, problem: _Rows, *inputs: Tensor) -> TensorReference:
+        """Return the operator on each row."""
+        compute_rows = partial(self.reference_rows, *inputs, *self.constants)
+        return TensorReference(problem.rows, compute_rows, problem.flop_per_element * problem.cols, problem.cols)
+
+
+class Softmax(RowsOperator[SoftmaxProblem]):
     """What every implementation on tensors computes."""
 
     name = "softmax"
     problem_type = SoftmaxProblem
+    reference_rows = staticmethod(reference_softmax_rows)
     cpu_params: ClassVar[Params] = {"rows": 64, "cols": 64, "dtype": "float32"}
     gpu_params: ClassVar[Params] = {"rows": 4096, "cols": 4096, "dtype": "float32"}
-
-    def reference(self, problem: SoftmaxProblem, *inputs: Tensor) -> TensorReference:
-        """Return the softmax of each row."""
-        rows = partial(reference_softmax_rows, *inputs)
-        return TensorReference(problem.rows, rows, 5.0 * problem.cols, problem.cols)
 
 
 class SoftmaxTorch(Softmax, TorchOperator[SoftmaxProblem]):
@@ -207,6 +201,59 @@ class SoftmaxHelion(Softmax, HelionOperator[SoftmaxProblem]):
     summary = "Softmax of each row of a matrix by a Helion kernel, to be tuned by Helion"
 
 
+class Norm(RowsOperator[_Rows]):
+    """A norm of each row, with weights and perhaps biases."""
+
+    constants: tuple[float, ...] = (EPS,)
+    cpu_params: ClassVar[Params] = {"rows": 1024, "cols": 1024, "dtype": "float32"}
+    gpu_params: ClassVar[Params] = {"rows": 8192, "cols": 4096, "dtype": "bfloat16"}
+
+
+class NormTorch(Norm[_Rows], TorchOperator[_Rows]):
+    """A norm by PyTorch's function of the operator's name, which allocates its output."""
+
+    name: str
+
+    def make_call(self, params: Params, *inputs: Tensor) -> tuple[Callable[[], Tensor], Tensor | None]:
+        """Return PyTorch's function on the input, the weights and the biases."""
+        x, *weights = inputs
+        return partial(getattr(import_torch().nn.functional, self.name), x, x.shape[1:], *weights, EPS), None
+
+
+class RmsNorm(Norm[RmsNormProblem]):
+    """What every implementation computes."""
+
+    name = "rms_norm"
+    problem_type = RmsNormProblem
+    reference_rows = staticmethod(reference_rms_norm_rows)
+
+
+class RmsNormTorch(RmsNorm, NormTorch[RmsNormProblem]):
+    """``rms_norm@torch``."""
+
+    summary = "Root-mean-square norm of each row of a matrix by torch.nn.functional.rms_norm"
+
+
+class RmsNormTriton(RmsNorm, TritonRowOperator[RmsNormProblem]):
+    """``rms_norm@triton``."""
+
+    summary = "Root-mean-square norm of each row of a matrix by a Triton kernel"
+    cpu_params: ClassVar[Params] = {"rows": 64, "cols": 64, "dtype": "float32"}
+
+
+class LayerNormTorch(NormTorch[LayerNormProblem]):
+    """``layer_norm@torch``."""
+
+    name = "layer_norm"
+    problem_type = LayerNormProblem
+    reference_rows = staticmethod(reference_layer_norm_rows)
+    summary = "Layer norm of each row of a matrix by torch.nn.functional.layer_norm"
+
+
+SOFTMAX_NUMPY: Workload = SoftmaxNumpy()
 SOFTMAX_TORCH: Workload = SoftmaxTorch()
 SOFTMAX_TRITON: Workload = SoftmaxTriton()
 SOFTMAX_HELION: Workload = SoftmaxHelion()
+RMS_NORM_TORCH: Workload = RmsNormTorch()
+RMS_NORM_TRITON: Workload = RmsNormTriton()
+LAYER_NORM_TORCH: Workload = LayerNormTorch()
