@@ -16,7 +16,7 @@ from assay.core.errors import AssayError, BadInput
 from assay.experiments.threshold.spec import load_thresholds
 from assay.github import results as checking
 from assay.github.comment import comment_body, pull_request_body, pull_request_title
-from assay.github.proposal import check_config_path, proposal_branch, propose_changes
+from assay.github.pull_request import check_config_path, proposal_branch, propose_changes
 from assay.github.results import collect_jobs
 from tests.github.measured import CONFIG, THRESHOLDS, WRONG, journal, leave, results
 from tests.github.serving import served

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assay.cli.main import main
-from assay.github import event as events
 from assay.github import request
+from assay.github import request as events
 from assay.github.request import BenchmarkRequest, NoRequest, WorkflowInputs, decide_request
 from tests.github.serving import api_of, served
 from tests.github.standin import REPOSITORY, TOKEN, GitHub, digest

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.hosts.base import Offer
-from assay.hosts.choose import SET_UP_S, RentalRequest, choose_offer, evaluate_offer
+from assay.hosts.offers import SET_UP_S, RentalRequest, choose_offer, evaluate_offer
 
 if TYPE_CHECKING:
     import random

@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from assay.hosts.base import Offer
-from assay.hosts.choose import OfferCandidate, RentalRequest, choose_offer, evaluate_offer, format_usd, time_limit_s
+from assay.hosts.offers import OfferCandidate, RentalRequest, choose_offer, evaluate_offer, format_usd, time_limit_s
 
 
 def offer(**changes: object) -> Offer:

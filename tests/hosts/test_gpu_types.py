@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from assay.core.errors import BadInput
 from assay.hosts import offers
-from assay.hosts.choose import RentalRequest, evaluate_offer, format_usd
 from assay.hosts.gpu_types import (
     FAMILIES,
     TYPES,
@@ -21,6 +20,7 @@ from assay.hosts.gpu_types import (
     satisfies,
     types_in,
 )
+from assay.hosts.offers import RentalRequest, evaluate_offer, format_usd
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "providers.md"
 SPELLINGS = [(text, each.name) for each in TYPES for text in (each.name, *each.spellings)]

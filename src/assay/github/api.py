@@ -24,15 +24,14 @@ import httpx
 
 from assay._version import __version__
 from assay.core.errors import BadInput, MachineCannot
-from assay.github.event import LOGIN, parse_pull_request
-from assay.github.request import DEFAULT_GPU, WorkflowInputs
+from assay.github.request import DEFAULT_GPU, LOGIN, WorkflowInputs, parse_pull_request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from pydantic import JsonValue
 
-    from assay.github.event import PullRequestState
+    from assay.github.request import PullRequestState
 
 
 MIN_WAIT_S = 1.0

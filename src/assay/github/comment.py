@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from assay.experiments.threshold.results_file import ThresholdRow
     from assay.github.api import GitHubApi
-    from assay.github.proposal import Proposal, ProposedChange
+    from assay.github.pull_request import Proposal, ProposedChange
     from assay.github.results import JobResults, RentalCost, VerifiedResults
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 from assay.core.errors import AssayError, MachineCannot, StopRequested
 from assay.hosts.base import Job, JobEnd
-from assay.hosts.rented import identity as keys
-from assay.hosts.rented import identity as names
+from assay.hosts.rented import provider as keys
+from assay.hosts.rented import provider as names
 from assay.hosts.rented.cleanup import reap_machines
 from assay.hosts.rented.host import RentedHost
 from assay.hosts.rented.journal import RentalJournal

@@ -52,9 +52,9 @@ def _release_after(error: BaseException, host: Host, rental: Rental) -> None:
         raise failure from error
 
 
-FOLDER_VARIABLE = "ASSAY_ORDER_FOLDER"
+FOLDER_VARIABLE = "ASSAY_JOB_FOLDER"
 ENDED = "ended"
-ORDER = "order.json"
+JOB = "job.json"
 LOG = "job.log"
 SCRIPT = "job.sh"
 TAIL_BYTES = 4000

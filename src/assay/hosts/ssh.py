@@ -14,7 +14,7 @@ from assay.core.format import format_duration
 from assay.hosts.base import Job, Offer, Rental
 from assay.hosts.remote import remote_job
 from assay.hosts.remote.connection import RemoteConnectionLost, SshConnection
-from assay.hosts.run_job import ORDER, recorded_run
+from assay.hosts.run_job import JOB, recorded_run
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
@@ -66,7 +66,7 @@ class SshHost:
         connection.open()
         args: dict[str, JsonValue] = {"host_place": job.host_place, "job": job.as_json()}
         self._leases[job.name] = leases.take_lease(
-            KIND, f"order {job.name} on {job.host_place}", UNDO, args, lease_id=job.id
+            KIND, f"job {job.name} on {job.host_place}", UNDO, args, lease_id=job.id
         )
         return Rental(host=self.name, name=job.name, number=str(job.host_place), state="up", gpu=job.gpu)
 
@@ -141,7 +141,7 @@ def undo_job(host_place: str, job: dict[str, JsonValue]) -> None:
 
 def _remove_empty_job_folder(folder: Path) -> None:
     """Remove the folder of a job that left neither a run nor a broken archive of one."""
-    if {path.name for path in folder.glob("*")} <= {ORDER}:
+    if {path.name for path in folder.glob("*")} <= {JOB}:
         shutil.rmtree(folder, ignore_errors=True)
 
 

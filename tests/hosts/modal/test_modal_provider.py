@@ -10,8 +10,7 @@ import pytest
 
 from assay.core.errors import MachineCannot, StopRequested
 from assay.hosts.gpu_types import satisfies
-from assay.hosts.providers.modal import ModalProvider
-from assay.hosts.providers.modal_sdk import SdkCall
+from assay.hosts.providers.modal import ModalProvider, SdkCall
 from assay.hosts.rented.provider import InstanceRequest, NoAnswer, NoCapacity
 from tests.hosts.standins.modal.sandboxes import PREEMPTED
 

@@ -17,7 +17,8 @@ from assay.core.errors import BadInput, MachineCannot, StopRequested
 from assay.core.guardian import Guardian, GuardianLost, GuardianNotStarted
 from assay.hosts import registry
 from assay.hosts.base import Offer, Rental
-from assay.hosts.rented import cleanup, identity
+from assay.hosts.rented import cleanup
+from assay.hosts.rented import provider as identity
 from assay.hosts.rented.cleanup import hosts_to_reap, reap_machines
 from assay.hosts.rented.journal import RentalJournal
 from assay.hosts.rented.provider import NoCapacity

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.core.errors import BadInput
-from assay.hosts.rented import identity
+from assay.hosts.rented import provider as identity
 from assay.hosts.rented.budget import (
     Allowance,
     affordable_time_s,

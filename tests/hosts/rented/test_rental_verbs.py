@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from assay.hosts.rented import identity
+from assay.hosts.rented import provider as identity
 from assay.hosts.rented.journal import JournalEntry, RentalJournal
 from tests.hosts.standins.answering import Served
 from tests.hosts.standins.cloud import RealClock

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from assay.hosts.base import Job
-    from assay.hosts.fleet.state import NodeProgress
+    from assay.hosts.fleet import NodeProgress
 
 __all__ = ["stand_ins"]
 NAME = "assay-0123456789abcdef"
@@ -29,7 +29,7 @@ NODES = ("n1", "n2")
 def wanted(tmp_path: Path) -> Job:
     folder = tmp_path / "fleet"
     for node in NODES:
-        run_job.make_job_folder(folder / node / "order-1")
+        run_job.make_job_folder(folder / node / "array-1")
     return order(folder=str(folder), cwd=str(tmp_path), words=("run", "x"))
 
 
@@ -39,7 +39,7 @@ def said(tools: StandIns, name: str) -> list[str]:
 
 
 def orders(wanted: Job) -> dict[str, Job]:
-    return {node: wanted.model_copy(update={"folder": f"{wanted.folder}/{node}/order-1"}) for node in NODES}
+    return {node: wanted.model_copy(update={"folder": f"{wanted.folder}/{node}/array-1"}) for node in NODES}
 
 
 def test_each_task_is_tied_to_its_node_before_any_may_start(stand_ins: StandIns, wanted: Job) -> None:
@@ -65,7 +65,7 @@ def test_a_task_that_is_not_tied_to_its_node_does_not_run_and_the_others_do(
     stand_ins.say("sbatch", "echo 12")
     stand_ins.say("scontrol", 'case "$2" in *_1) echo "slurm_update error: Invalid node name" >&2; exit 1;; esac')
     stand_ins.say("squeue", f"echo '12_0|COMPLETED|{NAME}|n1|None'")
-    run_job.write_rank(tmp_path / "fleet/n1/order-1", run_job.RankRecord(rank=0, node="n1", exit_code=0))
+    run_job.write_rank(tmp_path / "fleet/n1/array-1", run_job.RankRecord(rank=0, node="n1", exit_code=0))
     arrays = SlurmArrays()
     loan = arrays.create(wanted, NODES, 1, None)
     assert said(stand_ins, "scancel") == ["12_1"]
@@ -101,7 +101,7 @@ def test_a_folder_that_the_nodes_do_not_see_is_suspected(stand_ins: StandIns, wa
     arrays.watch(arrays.create(wanted, NODES, 1, None), orders(wanted), told.extend)
     for step in told:
         assert (step.state, step.exit_code) == ("failed", None)
-        assert f"is {wanted.folder}/{step.node}/order-1 on a file system that the nodes share?" in (step.reason or "")
+        assert f"is {wanted.folder}/{step.node}/array-1 on a file system that the nodes share?" in (step.reason or "")
 
 
 def test_which_nodes_is_not_said_to_sbatch() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from assay.experiments.power.rows import GPUS_FILE
 from assay.hosts import run_job
-from assay.hosts.fleet.folder import FleetFolder
+from assay.hosts.fleet import FleetFolder
 from tests.hosts.slurm import fleeting
 from tests.hosts.slurm.cluster import jobs_held
 from tests.running import survivors, wait_for
@@ -137,7 +137,7 @@ def test_a_node_that_is_lost_costs_only_its_own_task_and_resuming_measures_only_
     tell: Callable[[str], None],
 ) -> None:
     sent = send("run", "places.py:waits_on_n2", *QUICK, "--on", "slurm")
-    done = "runs/fleet-*/n1/order-1/ended"
+    done = "runs/fleet-*/n1/array-1/ended"
     wait_for(lambda: list(workplace.glob(done)) and list(workplace.glob("runs/fleet-*/n2/run-*/.lock")), within_s=90)
     lost_nodes("n2")
     out, err = sent.communicate(timeout=110)

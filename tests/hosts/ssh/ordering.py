@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from assay.hosts.base import Job
 from assay.hosts.remote.connection import ProcessPump, RemoteResult
-from assay.hosts.remote.download import remote_runs_folder
+from assay.hosts.remote.transfer import remote_runs_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

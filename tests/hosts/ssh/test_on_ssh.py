@@ -15,7 +15,7 @@ from assay.cli.main import main
 from assay.core.errors import MachineCannot
 from assay.hosts.remote import remote_job
 from assay.hosts.remote.agent.folder import processes_of, supervisor_of
-from assay.hosts.remote.download import FrameReader
+from assay.hosts.remote.transfer import FrameReader
 from assay.store.run_folder import RunFolder
 from tests.cli.test_threshold_run import CONFIG, SPINS, THRESHOLDS
 from tests.hosts.ssh.ordering import QUICK, HereLine, Listener, order_for
@@ -43,7 +43,7 @@ LONG = ("run", "bad.py:fine", "waits.py:waits", "--device", "cpu:0", "--isolatio
 
 def orders(server: Server) -> list[Path]:
     """Return what is there of orders."""
-    return list((server.cache / "orders").glob("*"))
+    return list((server.cache / "jobs").glob("*"))
 
 
 def leases(home: Path) -> list[Path]:
@@ -203,7 +203,7 @@ def test_an_order_ends_at_its_limit_or_when_its_keeper_is_killed_and_says_so(
     monkeypatch.setenv("ASSAY_HOME", str(gpu1.home))
     line = HereLine()
     order = order_for(workplace, "run", *QUICK, "--", "sleep", "3600", limit_s=limit_s)
-    there = gpu1.cache / "orders" / order.id
+    there = gpu1.cache / "jobs" / order.id
     listener = Listener() if limit_s else Killer(there)
     ended = remote_job.run_remotely(line, order, listener)
     assert (ended.exit_code, said in str(ended.reason)) == (4, True), ended

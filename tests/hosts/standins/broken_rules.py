@@ -6,7 +6,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from unittest.mock import patch
 
-from assay.hosts.rented import launch, termination
+from assay.hosts.rented import lifecycle as launch
+from assay.hosts.rented import lifecycle as termination
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

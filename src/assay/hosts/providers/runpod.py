@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from assay.core.errors import BadInput, MachineCannot
 from assay.hosts.base import Offer
 from assay.hosts.gpu_types import parse_gpu_name
-from assay.hosts.rented import identity
+from assay.hosts.rented import provider as identity
 from assay.hosts.rented.context import SystemRentalClock
 from assay.hosts.rented.host import RentedHost
 from assay.hosts.rented.http import ProviderApi, response_object, response_rows

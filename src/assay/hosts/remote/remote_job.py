@@ -24,19 +24,21 @@ from assay.core.files import replace_atomically, translate_os_errors
 from assay.core.format import format_duration
 from assay.core.results import STAND_IN
 from assay.hosts.base import JobEnd, JobProgress
-from assay.hosts.remote.agent.folder import GONE, NO_ENVIRONMENT, NOTHING_THERE, WRONG_GPU
+from assay.hosts.remote.agent.folder import GONE, JOBS, NO_ENVIRONMENT, NOTHING_THERE, WRONG_GPU
 from assay.hosts.remote.connection import RemoteConnectionLost
-from assay.hosts.remote.download import FrameReader, download_run, remote_runs_folder
-from assay.hosts.remote.upload import (
+from assay.hosts.remote.transfer import (
     PRELUDE,
+    FrameReader,
+    download_run,
     environment_key,
     explain_error,
     job_archive,
     last_line,
     prepare_environment,
+    remote_runs_folder,
     start_folder,
 )
-from assay.hosts.run_job import ORDER
+from assay.hosts.run_job import JOB
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -71,7 +73,7 @@ def run_remotely(connection: RemoteConnection, job: Job, watcher: JobWatcher) ->
     folder = Path(job.folder)
     with translate_os_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        replace_atomically(folder / ORDER, job.model_dump_json(indent=1).encode())
+        replace_atomically(folder / JOB, job.model_dump_json(indent=1).encode())
     frames = FrameReader(job, watcher)
     try:
         _start_job(connection, job, watcher, frames)
@@ -84,7 +86,7 @@ def run_remotely(connection: RemoteConnection, job: Job, watcher: JobWatcher) ->
         raise
     finally:
         frames.flush()
-    if frames.ended["why"] == "unkept":
+    if frames.ended["why"] == "unsupervised":
         end_remote_job(connection, job)
     return job_end(frames.ended, job, connection.where)
 
@@ -100,7 +102,7 @@ def collect_run(connection: RemoteConnection, job: Job) -> tuple[Path, ...]:
     """
     for left in reversed(range(TRIES)):
         try:
-            return download_run(connection, job, _agent_script(job, "send"))
+            return download_run(connection, job, _agent_script(job, "stream run"))
         except RemoteConnectionLost:
             if not left:
                 raise
@@ -109,14 +111,14 @@ def collect_run(connection: RemoteConnection, job: Job) -> tuple[Path, ...]:
 
 def end_remote_job(connection: RemoteConnection, job: Job) -> None:
     """Stop whatever still runs of a job there and confirm that it is gone; do nothing if nothing runs."""
-    result = connection.do(_agent_script(job, "supervisor", unless=GONE), within_s=END_WITHIN_S)
+    result = connection.do(_agent_script(job, "job stop", unless=GONE), within_s=END_WITHIN_S)
     if result.code not in {0, NOTHING_THERE}:
         raise MachineCannot(f"Processes of {job.name} are still on {connection.where}: {_failure_reason(result)}.")
 
 
 def remove_remote_files(connection: RemoteConnection, job: Job) -> None:
     """Remove the job's files there; the environment stays for the next job."""
-    result = connection.do(f'{PRELUDE}rm -rf "$base/orders/{job.id}"', within_s=CLEAN_WITHIN_S)
+    result = connection.do(f'{PRELUDE}rm -rf "$base/{JOBS}/{job.id}"', within_s=CLEAN_WITHIN_S)
     if result.code != 0:
         raise MachineCannot(f"The files of {job.name} are still on {connection.where}: {_failure_reason(result)}.")
 
@@ -132,7 +134,7 @@ def job_data(job: Job, *, stand_in: bool = False) -> dict[str, Any]:
         "resumes": next((word for word in job.words if word.startswith(f"{remote_runs_folder(job.id)}/")), None),
         "environment": environment,
         "limit_s": job.limit_s,
-        "unheard_s": UNATTENDED_LIMIT_S,
+        "unattended_s": UNATTENDED_LIMIT_S,
         "gpu": job.gpu,
         "gpu_count": job.gpu_count if job.gpu else None,
     }
@@ -142,11 +144,11 @@ def job_end(ended: dict[str, Any], job: Job, where: str) -> JobEnd:
     """Return how a job ended, with a reason where the remote Assay could not report it."""
     code, why, log = ended["code"], ended["why"], ended["log"]
     reasons = {
-        "late": f"it was ended on {where} at its time limit"
+        "time limit": f"it was ended on {where} at its time limit"
         + (f" of {format_duration(job.limit_s)} (--time)" if job.limit_s else ""),
-        "unheard": f"it ended itself on {where}, as nobody had listened for {format_duration(UNATTENDED_LIMIT_S)}",
-        "asked": f"somebody else ended it on {where}",
-        "unkept": f"what watched over it on {where} was killed",
+        "unattended": f"it ended itself on {where}, as nobody had listened for {format_duration(UNATTENDED_LIMIT_S)}",
+        "stop requested": f"somebody else ended it on {where}",
+        "unsupervised": f"what watched over it on {where} was killed",
     }
     if why is not None:
         return JobEnd(exit_code=EXIT_STOPPED, reason=reasons.get(why, why))
@@ -163,7 +165,7 @@ def _start_job(connection: RemoteConnection, job: Job, watcher: JobWatcher, fram
     key = environment_key(job)
     script = (
         f'{PRELUDE}[ -f "$base/env/{key}/env" ] || exit {NO_ENVIRONMENT}\n. "$base/env/{key}/env"\n'
-        f'exec "$python" -P -m assay.hosts.remote.agent.accept "$base" {key} {job.id}'
+        f'exec "$python" -P -m assay.hosts.remote.agent.job accept "$base" {key} {job.id}'
     )
     _report_progress(watcher, "waits", f"{job.name} goes to {connection.where}")
     result = _start_with_retries(connection, script, job, frames)
@@ -209,7 +211,9 @@ def _reconnect(connection: RemoteConnection, job: Job, watcher: JobWatcher, fram
     while True:
         old_position = dict(frames.at)
         try:
-            result = _follow_output(connection, _agent_script(job, "follow", frames.at["o"], frames.at["e"]), frames)
+            result = _follow_output(
+                connection, _agent_script(job, "stream output", frames.at["o"], frames.at["e"]), frames
+            )
         except RemoteConnectionLost:
             if frames.at != old_position:
                 deadline, pause_s = time.monotonic() + RECONNECT_TIMEOUT_S, FIRST_PAUSE_S
@@ -230,13 +234,13 @@ def _follow_output(
     return connection.do(script, feed=feed, out=frames.take)
 
 
-def _agent_script(job: Job, module: str, *arguments: object, unless: str | None = None) -> str:
-    """Return a script that runs a module of `remote.agent` on the job's folder, ``unless`` this file exists."""
+def _agent_script(job: Job, program: str, *arguments: object, unless: str | None = None) -> str:
+    """Return a script that runs a program of `remote.agent` on the job's folder, ``unless`` this file exists."""
     rest = " ".join(map(str, arguments))
     done = f'[ ! -f "$d/{unless}" ] || exit 0\n' if unless else ""
     return (
-        f'{PRELUDE}d="$base/orders/{job.id}"\n{done}[ -f "$d/env" ] || exit {NOTHING_THERE}\n. "$d/env"\n'
-        f'exec "$python" -P -m assay.hosts.remote.agent.{module} "$d" {rest}'
+        f'{PRELUDE}d="$base/{JOBS}/{job.id}"\n{done}[ -f "$d/env" ] || exit {NOTHING_THERE}\n. "$d/env"\n'
+        f'exec "$python" -P -m assay.hosts.remote.agent.{program} "$d" {rest}'
     )
 
 

@@ -14,7 +14,7 @@ from assay.core import leases
 from assay.core.errors import MachineCannot
 from assay.core.values import Value
 from assay.hosts import registry
-from assay.hosts.rented import identity as names
+from assay.hosts.rented import provider as names
 from assay.hosts.rented.context import account_id
 from assay.hosts.rented.host import RentedHost
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from assay.hosts.rented import identity as names
+from assay.hosts.rented import provider as names
 from assay.hosts.rented.journal import JournalEntry, RentalJournal
 from assay.hosts.rented.provider import NoAnswer
 

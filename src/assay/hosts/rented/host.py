@@ -9,12 +9,13 @@ from assay.core import leases
 from assay.core.errors import BudgetEnded, MachineCannot, StopRequested
 from assay.hosts.base import NAME_PREFIX, JobProgress, Rental
 from assay.hosts.remote.connection import RemoteConnectionLost
-from assay.hosts.rented import budget, identity, launch
+from assay.hosts.rented import budget
+from assay.hosts.rented import lifecycle as launch
+from assay.hosts.rented import provider as identity
 from assay.hosts.rented.context import RentalContext, RentalTimeouts, SystemRentalClock
 from assay.hosts.rented.journal import RentalJournal
-from assay.hosts.rented.launch import MachineReclaimed, request_machine, wait_until_up
+from assay.hosts.rented.lifecycle import MachineReclaimed, release_job, request_machine, terminate_all, wait_until_up
 from assay.hosts.rented.provider import InstanceRequest, NoCapacity
-from assay.hosts.rented.termination import release_job, terminate_all
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -8,7 +8,8 @@ from pydantic import AwareDatetime, Field
 
 from assay.core.page import Column, Page, Section, Table
 from assay.core.values import Value
-from assay.hosts.rented import budget, identity
+from assay.hosts.rented import budget
+from assay.hosts.rented import provider as identity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

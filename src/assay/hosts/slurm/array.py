@@ -16,14 +16,20 @@ from assay.core.errors import EXIT_STOPPED, MachineCannot
 from assay.core.files import replace_atomically, translate_os_errors
 from assay.hosts import run_job as traces
 from assay.hosts.base import Rental
-from assay.hosts.fleet.folder import failed_trials_text
-from assay.hosts.fleet.state import WHOLE_EXIT_CODES, NodeProgress
-from assay.hosts.slurm import batch_job as watch
+from assay.hosts.fleet import WHOLE_EXIT_CODES, NodeProgress, failed_trials_text
+from assay.hosts.slurm import commands as partition
 from assay.hosts.slurm import commands as queue
-from assay.hosts.slurm import nodes as partition
-from assay.hosts.slurm.batch_job import NO_ANSWER_ERRORS, cancel_job, create_lease, submit_job
+from assay.hosts.slurm import host as watch
 from assay.hosts.slurm.commands import run_command
-from assay.hosts.slurm.outcome import collect_traces, job_outcome, wait_for_files
+from assay.hosts.slurm.host import (
+    NO_ANSWER_ERRORS,
+    cancel_job,
+    collect_traces,
+    create_lease,
+    job_outcome,
+    submit_job,
+    wait_for_files,
+)
 from assay.hosts.slurm.script import array_log_folder, array_options, array_script
 
 if TYPE_CHECKING:

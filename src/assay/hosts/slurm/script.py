@@ -163,7 +163,7 @@ def array_script(job: Job, tasks: int, number: int, at_once: int | None) -> str:
         whole = name if name.startswith("--") else NODE_LIST_OPTIONS.get(name[:2], name)
         if any(option.startswith(whole) for option in NODE_LIST_OPTIONS.values()):  # sbatch accepts prefixes
             raise BadInput(f"--sbatch-arg {argument}: which nodes is said with --nodelist.")
-    folder = f'{quote(job.folder)}/"$SLURMD_NODENAME"/order-{number}'
+    folder = f'{quote(job.folder)}/"$SLURMD_NODENAME"/array-{number}'
     return "\n".join(
         [
             "#!/bin/sh",
