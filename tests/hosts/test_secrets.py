@@ -14,6 +14,7 @@ import pytest
 from assay.cli.main import main
 from assay.core.errors import AssayError
 from assay.hosts.base import UploadedFile
+from assay.hosts.remote.remote_job import RemoteWork
 from assay.hosts.run_job import run_job
 from tests.hosts.planting import Scan, made_up
 from tests.hosts.ssh.ordering import QUICK, Listener
@@ -54,7 +55,7 @@ def scan(monkeypatch: pytest.MonkeyPatch, assay_home: Path, capfd: pytest.Captur
     assert scan.found() == []
 
 
-class Watched:
+class Watched(RemoteWork):
     """Work that is looked at while it is done: leases, journal and keys are on disk then, and processes run."""
 
     def __init__(self, work: Any, scan: Scan, home: Path) -> None:
@@ -88,7 +89,6 @@ def test_nothing_of_modal_s_token_leaves_its_header(
     from grpclib import Status
 
     from assay.hosts.providers.modal import ModalProvider
-    from assay.hosts.remote.remote_job import RemoteWork
     from assay.hosts.rented.host import RentedHost
     from tests.hosts.standins.modal.schedules import PACE
     from tests.hosts.standins.modal.server import Fault

@@ -36,6 +36,7 @@ from assay.core.values import SCHEMA_VERSION, Value, first_problem
 from assay.experiments.power.rows import GPUS_FILE
 from assay.hosts import run_job as traces
 from assay.hosts.base import Job
+from assay.hosts.run_job import release_after
 from assay.store.run_folder import RunFolder
 from assay.store.seal import verify_file
 
@@ -516,18 +517,10 @@ def _run_array(folder: FleetFolder, arrays: ArrayHost, nodes: tuple[str, ...], s
         arrays.watch(rental, {node: folder.job_of(node) for node in nodes}, report)
     except BaseException as error:
         if rental is not None:
-            _release_after_error(error, arrays, rental)
+            release_after(error, lambda: arrays.release(rental))
         folder.update_state()
         if isinstance(error, StopRequested):
             raise StopRequested(f"{error}; the array is gone from the queue") from None
         raise
     arrays.release(rental)
     folder.update_state()
-
-
-def _release_after_error(error: BaseException, arrays: ArrayHost, rental: Rental) -> None:
-    """Cancel an array after an error; if that fails, raise the failure instead, as it is what costs."""
-    try:
-        arrays.release(rental)
-    except Exception as failure:
-        raise failure from error

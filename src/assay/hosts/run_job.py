@@ -18,7 +18,9 @@ from assay.core.processes import stop_on_signals
 from assay.core.values import Value
 
 if TYPE_CHECKING:
-    from assay.hosts.base import Host, Job, JobEnd, JobWatcher, Rental
+    from collections.abc import Callable
+
+    from assay.hosts.base import Host, Job, JobEnd, JobWatcher
 
 
 def run_job(host: Host, job: Job, watcher: JobWatcher) -> tuple[JobEnd, tuple[Path, ...]]:
@@ -35,19 +37,19 @@ def run_job(host: Host, job: Job, watcher: JobWatcher) -> tuple[JobEnd, tuple[Pa
             ended = host.run(rental, job, watcher)
             folders = host.collect(rental, job)
         except (StopRequested, EndedEarly) as stopped:
-            _release_after(stopped, host, rental)
+            release_after(stopped, lambda: host.release(rental))
             raise type(stopped)(f"{stopped}; {rental.name} ({rental.host} {rental.number}) is gone") from None
         except BaseException as error:
-            _release_after(error, host, rental)
+            release_after(error, lambda: host.release(rental))
             raise
         host.release(rental)
     return ended, folders
 
 
-def _release_after(error: BaseException, host: Host, rental: Rental) -> None:
+def release_after(error: BaseException, release: Callable[[], None]) -> None:
     """Release a machine after an error; if that fails, raise the failure instead, as it is what costs money."""
     try:
-        host.release(rental)
+        release()
     except Exception as failure:
         raise failure from error
 

@@ -72,13 +72,13 @@ def test_a_task_that_is_not_tied_to_its_node_does_not_run_and_the_others_do(
     told: list[NodeProgress] = []
     arrays.watch(loan, orders(wanted), told.extend)
     assert [(step.node, step.state) for step in told] == [("n2", "failed"), ("n1", "done")]
-    assert told[0].reason == "Slurm does not tie a task to it: Invalid node name"
+    assert told[0].reason == "Slurm does not bind a task to it: Invalid node name"
 
 
 def test_where_no_task_can_be_tied_nothing_is_left(stand_ins: StandIns, wanted: Job) -> None:
     stand_ins.say("sbatch", f"touch '{stand_ins.folder}/job'; echo 12")
     stand_ins.say("scontrol", 'echo "slurm_update error: Access/permission denied" >&2; exit 1')
-    with pytest.raises(MachineCannot, match="Slurm does not tie a task to it: Access/permission denied"):
+    with pytest.raises(MachineCannot, match="Slurm does not bind a task to it: Access/permission denied"):
         SlurmArrays().create(wanted, NODES, 1, None)
     assert not (stand_ins.folder / "job").exists()
     assert leases.reap_leases() == []

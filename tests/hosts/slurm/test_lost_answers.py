@@ -147,7 +147,7 @@ def test_a_controller_that_is_away_for_a_while_is_waited_for(
     host = SlurmHost()
     watcher = Watcher()
     ended = host.run(host.create(wanted), wanted, watcher)
-    assert watcher.told == ["Slurm job 12 cannot be asked after: Slurm's queue cannot be read: no controller"]
+    assert watcher.told == ["Slurm job 12 cannot be queried: Slurm's queue cannot be read: no controller"]
     assert ended.exit_code == 3
     assert "before anything ran on its nodes" in (ended.reason or "")
 

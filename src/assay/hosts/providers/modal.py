@@ -23,9 +23,9 @@ from urllib.parse import urlsplit
 
 from assay.core.errors import AssayError, MachineCannot
 from assay.hosts import offers as prices
-from assay.hosts.remote.connection import RemoteConnectionLost, RemoteResult
+from assay.hosts.remote.connection import RemoteConnection, RemoteConnectionLost
 from assay.hosts.rented.host import RentedHost
-from assay.hosts.rented.provider import NoAnswer, NoCapacity, RentedMachine
+from assay.hosts.rented.provider import NoAnswer, NoCapacity, Provider, RentedMachine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Iterator
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     import modal
 
     from assay.hosts.base import Offer
+    from assay.hosts.remote.connection import Take
     from assay.hosts.rented.provider import InstanceRequest
 
 
@@ -247,7 +248,7 @@ LOOK_EVERY_S = 10.0
 """Polling interval of a sandbox while a program runs in it: the SDK waits forever for one that is gone."""
 
 
-class SandboxConnection:
+class SandboxConnection(RemoteConnection):
     """One sandbox; each `do` is a separate SDK call, so that a lost one affects no other."""
 
     def __init__(self, number: str, *, look_every_s: float = LOOK_EVERY_S) -> None:
@@ -256,30 +257,17 @@ class SandboxConnection:
         self._number = number
         self._look_every_s = look_every_s
 
-    def do(
-        self,
-        script: str,
-        *,
-        feed: Iterable[bytes] = (),
-        out: Callable[[bytes], None] | None = None,
-        err: Callable[[bytes], None] | None = None,
-        within_s: float | None = None,
-    ) -> RemoteResult:
-        """Run a ``sh`` script there to its end."""
-        collected: tuple[list[bytes], list[bytes]] = ([], [])
-        callbacks = (out or collected[0].append, err or collected[1].append)
-
+    def _run(self, script: str, feed: Iterable[bytes], out: Take, err: Take, within_s: float | None) -> int:
         async def work(call: SdkCall[int]) -> int:
-            return await self._work(script, feed, [_in_caller(call, take) for take in callbacks], within_s)
+            return await self._work(script, feed, [_in_caller(call, take) for take in (out, err)], within_s)
 
         try:
-            code = SdkCall(work, within_s=within_s).result()
+            return SdkCall(work, within_s=within_s).result()
         except TimeoutError as error:
             limit = "in time" if within_s is None else f"within {within_s:g} s"
             raise RemoteConnectionLost(f"The {self.where} did not get done {limit}.") from error
         except (Exception, BaseExceptionGroup) as error:
             raise self._lost(error) from error
-        return RemoteResult(code=code, out=b"".join(collected[0]), err=b"".join(collected[1]))
 
     def _lost(self, error: BaseException) -> BaseException:
         """Return the error for a failed call; errors of the caller's feed and callbacks are returned unchanged."""
@@ -291,9 +279,7 @@ class SandboxConnection:
             return RemoteConnectionLost(str(error))
         return RemoteConnectionLost(f"The line to the {self.where} is lost: {short_message(error)}.")
 
-    async def _work(
-        self, script: str, feed: Iterable[bytes], callbacks: list[Callable[[bytes], None]], within_s: float | None
-    ) -> int:
+    async def _work(self, script: str, feed: Iterable[bytes], callbacks: list[Take], within_s: float | None) -> int:
         import modal
 
         sandbox = await modal.Sandbox.from_id.aio(self._number)
@@ -341,7 +327,7 @@ class _CallerError(Exception):
         self.error = error
 
 
-def _in_caller(call: SdkCall[int], take: Callable[[bytes], None]) -> Callable[[bytes], None]:
+def _in_caller(call: SdkCall[int], take: Take) -> Take:
     def take_data(data: bytes) -> None:
         try:
             take(data)
@@ -374,7 +360,7 @@ def _guarded_callback(feed: Iterable[bytes]) -> Iterator[bytes]:
         raise _CallerError(error) from error
 
 
-async def _read(stream: Any, take: Callable[[bytes], None]) -> None:
+async def _read(stream: Any, take: Take) -> None:
     async for data in stream:
         take(data)
 
@@ -398,7 +384,7 @@ MADE_BY = {"made-by": "assay"}
 _TIME = "%Y%m%dT%H%M%SZ"
 
 
-class ModalProvider:
+class ModalProvider(Provider):
     """The Modal account whose token is in the environment or in the SDK's own file."""
 
     name = "modal"
@@ -477,11 +463,11 @@ class ModalProvider:
             raise
         return _machine(number, tags)
 
-    def ours(self) -> tuple[RentedMachine, ...]:
+    def list_ours(self) -> tuple[RentedMachine, ...]:
         """Return Assay's sandboxes that have not ended."""
         return self._call(self._list, "when its sandboxes were asked for")
 
-    def look(self, number: str) -> RentedMachine | None:
+    def find(self, number: str) -> RentedMachine | None:
         """Return a sandbox's current state, with how it ended; null when Modal does not know it."""
 
         async def fetch() -> RentedMachine | None:
@@ -496,10 +482,10 @@ class ModalProvider:
 
         return self._call(fetch, f"when the sandbox {number} was looked at")
 
-    def end(self, number: str) -> None:
+    def terminate(self, number: str) -> None:
         """Request a sandbox's termination; do nothing when it has ended."""
 
-        async def terminate() -> None:
+        async def stop() -> None:
             import modal
             from modal import exception
 
@@ -508,15 +494,11 @@ class ModalProvider:
                 await sandbox.terminate.aio()
                 await sandbox.detach.aio()
 
-        self._call(terminate, f"when the sandbox {number} was to be ended")
+        self._call(stop, f"when the sandbox {number} was to be ended")
 
-    def line(self, machine: RentedMachine) -> SandboxConnection | None:
+    def connect(self, machine: RentedMachine) -> SandboxConnection | None:
         """Return a connection to a sandbox; null when it has ended or is ending."""
         return SandboxConnection(machine.number) if machine.stage == "up" else None
-
-    def billed_usd(self, machine: RentedMachine) -> float | None:
-        """Return null: Modal bills by app and day, not by sandbox."""
-        return None
 
     async def _list(self) -> tuple[RentedMachine, ...]:
         import modal
@@ -535,7 +517,7 @@ class ModalProvider:
             NoAnswer: There is a sandbox, or Modal does not answer.
         """
         try:
-            created = any(machine.name == name for machine in self.ours())
+            created = any(machine.name == name for machine in self.list_ours())
         except NoAnswer:
             raise
         except MachineCannot:

@@ -190,7 +190,7 @@ def _start_with_retries(
                 connection,
                 script,
                 frames,
-                job_archive(job.files, job_data(job, stand_in=getattr(connection, "stand_in", False))),
+                job_archive(job.files, job_data(job, stand_in=connection.stand_in)),
             )
         except RemoteConnectionLost:
             if frames.begun:

@@ -2,10 +2,10 @@
 
 An answer that never came is looked up by name before anything is requested again:
 
-    wait for the rate limit ─▶ journal "asked" ─▶ launch ─▶ answered: journal "made"
-                                                    └ no answer ─▶ list by name, for as long as one may take to appear
-                                                                     ├ listed: it is ours
-                                                                     └ not listed: request again
+    wait for the rate limit ─▶ journal "requested" ─▶ launch ─▶ answered: journal "created"
+                                                       └ no answer ─▶ list by name, while one may still appear
+                                                                        ├ listed: it is ours
+                                                                        └ not listed: request again
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from assay.core.errors import BadInput, BudgetEnded, MachineCannot
+from assay.core.errors import BadInput, BudgetEnded, MachineCannot, suggest_nearest
 from assay.hosts.base import JobProgress
 from assay.hosts.gpu_types import parse_gpu_type, satisfies
 from assay.hosts.remote.connection import RemoteConnectionLost
-from assay.hosts.rented import provider as identity
-from assay.hosts.rented.provider import NoAnswer, NoCapacity, RentedMachine
+from assay.hosts.rented.provider import NoAnswer, NoCapacity, RentedMachine, remove_keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -36,8 +35,17 @@ if TYPE_CHECKING:
 MAX_PRICE_INCREASE = 1.1
 """Without --max-cost, an offer is rejected if its price is more than this multiple of the price it was chosen at."""
 
+ANSWERS_WITHIN_S = 30.0
 
-def ordered_offers(provider: str, offers: Iterable[Offer], job: Job) -> tuple[Offer, ...]:
+REQUEST_TIMEOUT_S = 1200.0
+"""By this time a request for a machine has ended, however often the provider's rate limit delayed it."""
+
+
+class MachineReclaimed(MachineCannot):
+    """A machine was reclaimed or never came up; another one may work."""
+
+
+def order_offers(provider: str, offers: Iterable[Offer], job: Job) -> tuple[Offer, ...]:
     """Return the offers suitable for a job, the chosen one first, then the cheapest.
 
     Raises:
@@ -45,49 +53,49 @@ def ordered_offers(provider: str, offers: Iterable[Offer], job: Job) -> tuple[Of
         NoCapacity: The provider has no such machine now.
         MachineCannot: The chosen offer has become more expensive.
     """
-    all_offers = tuple(offers)
+    all_offers, chosen = tuple(offers), job.offer
     _check_request(provider, all_offers, job)
-    gpu_type = job.gpu or (job.offer.gpu if job.offer else None)
+    gpu_type = job.gpu or (chosen.gpu if chosen else None)
     suitable = [
         offer
         for offer in all_offers
         if (gpu_type is None or (offer.gpu is not None and satisfies(gpu_type, offer.gpu)))
         and offer.gpu_count in {None, job.gpu_count}
         and job.host_place in {None, offer.name, offer.region}
+        and (chosen is None or chosen.gpu in {None, offer.gpu})
     ]
-    if job.offer is not None:
-        suitable = [offer for offer in suitable if job.offer.gpu in {None, offer.gpu}]
     if not suitable:
         available = ", ".join(dict.fromkeys(_with_count(offer) for offer in all_offers)) or "nothing"
         count = f"{job.gpu_count} × " if job.gpu_count > 1 else ""
         where = f" in {job.host_place}" if job.host_place else ""
         raise NoCapacity(f"{provider} has no {count}{gpu_type or 'such machine'}{where} free now; it has {available}.")
-    affordable = [offer for offer in suitable if not _is_more_expensive(offer, job)]
-    if not affordable:
-        raise MachineCannot(_price_increase_message(provider, suitable[0], job))
-    return tuple(
-        sorted(affordable, key=lambda offer: (not _is_same_offer(offer, job.offer), _price(offer), offer.name))
-    )
+    affordable = suitable
+    if chosen is not None and chosen.usd_per_hour is not None and job.max_cost_usd is None:
+        limit = chosen.usd_per_hour * MAX_PRICE_INCREASE
+        affordable = [offer for offer in suitable if _price(offer) <= limit]
+        if not affordable:
+            offer = suitable[0]
+            now = "unknown" if offer.usd_per_hour is None else f"${offer.usd_per_hour:.2f} an hour"
+            raise MachineCannot(
+                f"{provider}'s {offer.gpu or offer.name} was chosen for ${chosen.usd_per_hour:.2f} an hour, and now "
+                f"its price is {now}; choose again, or set the most it may cost with --max-cost."
+            )
+    place = None if chosen is None else (chosen.name, chosen.region)
+    return tuple(sorted(affordable, key=lambda o: ((o.name, o.region) != place, _price(o), o.name)))
 
 
 def _check_request(provider: str, offers: tuple[Offer, ...], job: Job) -> None:
     if job.gpu is None and job.offer is None:
-        raise BadInput(f"--gpu-type says which GPU to rent; {provider} has {_describe_offer(offers)}.")
+        prices: dict[str, float | None] = {}
+        for offer in sorted(offers, key=_price):
+            prices.setdefault(_with_count(offer), offer.usd_per_hour)
+        texts = [kind if price is None else f"{kind} (${price:.2f} an hour)" for kind, price in prices.items()]
+        raise BadInput(f"--gpu-type says which GPU to rent; {provider} has {', '.join(texts) or 'none free now'}.")
     if job.gpu is not None:
         parse_gpu_type(job.gpu, {provider: [offer.gpu for offer in offers if offer.gpu is not None]})
     place_names = [place_name for offer in offers for place_name in (offer.name, offer.region) if place_name]
     if job.host_place is not None and job.host_place not in place_names:
-        from assay.core.errors import suggest_nearest
-
         raise BadInput(f"{provider} has no place {job.host_place!r} now.{suggest_nearest(job.host_place, place_names)}")
-
-
-def _describe_offer(offers: tuple[Offer, ...]) -> str:
-    prices: dict[str, float | None] = {}
-    for offer in sorted(offers, key=_price):
-        prices.setdefault(_with_count(offer), offer.usd_per_hour)
-    texts = [kind if price is None else f"{kind} (${price:.2f} an hour)" for kind, price in prices.items()]
-    return ", ".join(texts) or "none free now"
 
 
 def _with_count(offer: Offer) -> str:
@@ -95,26 +103,8 @@ def _with_count(offer: Offer) -> str:
     return f"{count}{offer.gpu or offer.name}"
 
 
-def _is_same_offer(offer: Offer, chosen: Offer | None) -> bool:
-    return chosen is not None and (offer.name, offer.region) == (chosen.name, chosen.region)
-
-
 def _price(offer: Offer) -> float:
     return float("inf") if offer.usd_per_hour is None else offer.usd_per_hour
-
-
-def _is_more_expensive(offer: Offer, job: Job) -> bool:
-    chosen = job.offer.usd_per_hour if job.offer else None
-    return job.max_cost_usd is None and chosen is not None and _price(offer) > chosen * MAX_PRICE_INCREASE
-
-
-def _price_increase_message(provider: str, offer: Offer, job: Job) -> str:
-    was = job.offer.usd_per_hour if job.offer else None
-    now = "not told" if offer.usd_per_hour is None else f"${offer.usd_per_hour:.2f} an hour"
-    return (
-        f"{provider}'s {offer.gpu or offer.name} was chosen for ${was or 0:.2f} an hour, and now its price is {now}; "
-        "choose again, or say with --max-cost what it may cost."
-    )
 
 
 def request_machine(context: RentalContext, job_id: str, request: InstanceRequest) -> RentedMachine:
@@ -124,43 +114,40 @@ def request_machine(context: RentalContext, job_id: str, request: InstanceReques
         NoCapacity: None is free; nothing was created.
         MachineCannot: Refused, or no answer: in that case something may have been created.
     """
-    prepare = getattr(context.provider, "prepare", None)
-    if callable(prepare):
-        context.heard(lambda: prepare(request))
+    context.query(lambda: context.provider.prepare(request))
     why = ""
-    turn = getattr(context.provider, "turn", None)
     for _ in range(context.timeouts.launches):
-        if callable(turn):
-            turn()
-        context.note("asked", job_id, name=request.name, usd_per_hour=request.offer.usd_per_hour)
+        context.provider.wait_for_launch()
+        context.note("requested", job_id, name=request.name, usd_per_hour=request.offer.usd_per_hour)
         try:
             machine = context.provider.launch(request)
         except NoAnswer as error:
             why = str(error).rstrip(".")
-            context.note("silent", job_id, name=request.name, why=why)
-            existing = _find_by_name(context, job_id, request)
+            context.note("no answer", job_id, name=request.name, why=why)
+            existing = _find_by_name(context, job_id, request.name)
             if existing is not None:
                 return existing
         except (MachineCannot, BadInput) as error:
             context.note("refused", job_id, name=request.name, why=str(error))
             raise
         else:
-            context.note_machine("made", job_id, machine)
+            context.note("created", job_id, machine)
             return machine
-    raise MachineCannot(f"{context.provider.name} was asked {context.timeouts.launches} times for a machine: {why}.")
+    raise MachineCannot(
+        f"{context.provider.name} was asked for a machine {context.timeouts.launches} times, without success: {why}."
+    )
 
 
-def _find_by_name(context: RentalContext, job_id: str, request: InstanceRequest) -> RentedMachine | None:
+def _find_by_name(context: RentalContext, job_id: str, name: str) -> RentedMachine | None:
     """Return the machine of this name once the list shows it; null when it did not appear in time."""
     until = context.clock.now() + timedelta(seconds=context.timeouts.appears_within_s)
-    rental = context.journal.rental(job_id)
-    recorded = {machine.number for machine in rental.machines} if rental else set()
+    recorded = _recorded_numbers(context.journal.rental(job_id))
     while True:
         polled_at = context.clock.now()
-        listed = context.heard(lambda: context.list_machines(job_id))
-        matches = [machine for machine in listed if machine.name == request.name and machine.number not in recorded]
+        listed = context.list_machines(job_id).values()
+        matches = [machine for machine in listed if machine.name == name and machine.number not in recorded]
         for machine in matches:
-            context.note_machine("made", job_id, machine)
+            context.note("created", job_id, machine)
         if matches:
             return matches[0]
         if polled_at >= until:
@@ -168,11 +155,8 @@ def _find_by_name(context: RentalContext, job_id: str, request: InstanceRequest)
         context.clock.sleep(context.timeouts.look_s)
 
 
-ANSWERS_WITHIN_S = 30.0
-
-
-class MachineReclaimed(MachineCannot):
-    """A machine was reclaimed or never came up; another one may work."""
+def _recorded_numbers(rental: RentalRecord | None) -> set[str]:
+    return {machine.number for machine in rental.machines} if rental else set()
 
 
 def wait_until_up(
@@ -187,67 +171,55 @@ def wait_until_up(
         BudgetEnded: ``until``, the job's deadline, has passed.
         NoAnswer: The provider did not answer for too long.
     """
-    stuck_at = context.clock.now() + timedelta(seconds=context.timeouts.up_within_s)
+    up_within_s = context.timeouts.up_within_s
+    stuck_at = context.clock.now() + timedelta(seconds=up_within_s)
     last_state, ever_seen = "", False
+    label = f"{context.provider.name} machine {number}"
     while True:
-        machine = _find_machine(context, job_id, number)
+        machine = _find_and_end_others(context, job_id, number)
         now = context.clock.now()
         ever_seen = ever_seen or machine is not None
         if machine is None and ever_seen:
-            raise MachineReclaimed(f"{context.provider.name} machine {number} is gone")
+            raise MachineReclaimed(f"{label} is gone")
         if machine is not None and machine.stage in {"lost", "ending", "gone"}:
-            raise MachineReclaimed(
-                f"{context.provider.name} has taken machine {number} away ({machine.status_text or machine.stage})"
-            )
+            raise MachineReclaimed(f"{context.provider.name} has reclaimed machine {number} ({machine.state})")
         connection = _connect_if_ready(context, machine) if machine is not None and machine.stage == "up" else None
         if machine is not None and connection is not None:
             return machine, connection
         if now >= until:
-            raise BudgetEnded(f"The deadline has passed while {context.provider.name} machine {number} was starting")
+            raise BudgetEnded(f"The deadline has passed while {label} was starting")
         if now >= stuck_at:
-            raise MachineReclaimed(
-                f"{context.provider.name} machine {number} did not come up in "
-                f"{context.timeouts.up_within_s / 60:.0f} min"
-            )
-        state = (
-            f"{context.provider.name} machine {number}: "
-            f"{(machine.status_text or machine.stage) if machine else 'not listed yet'}"
-        )
+            raise MachineReclaimed(f"{label} did not come up in {up_within_s / 60:.0f} min")
+        state = f"{label}: {machine.state if machine else 'not listed yet'}"
         if state != last_state:
             last_state = state
             watcher.progress(JobProgress(state="waits", what=state))
         context.clock.sleep(context.timeouts.look_s)
 
 
-def _find_machine(context: RentalContext, job_id: str, number: str) -> RentedMachine | None:
+def _find_and_end_others(context: RentalContext, job_id: str, number: str) -> RentedMachine | None:
     """Return the machine; terminate others of the job, which its release confirms gone."""
-    listed = {machine.number: machine for machine in context.heard(lambda: context.list_machines(job_id))}
-    rental = context.journal.rental(job_id) if listed.keys() - {number} else None
-    recorded = {machine.number for machine in rental.machines} if rental else set()
-    for other in listed.keys() - {number}:
+    listed = context.list_machines(job_id)
+    others = listed.keys() - {number}
+    recorded = _recorded_numbers(context.journal.rental(job_id)) if others else set()
+    for other in others:
         if other not in recorded:
-            context.note_machine("made", job_id, listed[other])
+            context.note("created", job_id, listed[other])
         if listed[other].stage != "ending":
-            try:
-                context.provider.end(other)
-            except MachineCannot:
-                continue  # requested again at the next poll, and at the release
-    return listed.get(number) or context.heard(lambda: context.look(number))
+            with suppress(MachineCannot):  # requested again at the next poll, and at the release
+                context.provider.terminate(other)
+    return listed.get(number) or context.find_machine(number)
 
 
 def _connect_if_ready(context: RentalContext, machine: RentedMachine) -> RemoteConnection | None:
     """Return a connection to a machine once it answers; null while it does not."""
     try:
-        connection = context.provider.line(machine)
+        connection = context.provider.connect(machine)
         if connection is not None and connection.do("true", within_s=ANSWERS_WITHIN_S).code == 0:
             return connection
     except (RemoteConnectionLost, NoAnswer):
         pass
     return None
-
-
-ASKED_WITHIN_S = 1200.0
-"""By this time a request for a machine has ended, however often the provider's rate limit delayed it."""
 
 
 def terminate_all(context: RentalContext, job_id: str) -> None:
@@ -256,16 +228,14 @@ def terminate_all(context: RentalContext, job_id: str) -> None:
     Raises:
         MachineCannot: Something is still there, or the provider does not answer.
     """
-    _Termination(context, job_id, context.journal.rental(job_id)).until_gone()
+    Termination(context, job_id, context.journal.rental(job_id)).until_gone()
     release_job(context, job_id)
 
 
 def release_job(context: RentalContext, job_id: str) -> None:
     """Remove the keys and the rest of a job whose machines are gone, and record that it is released."""
-    tidy = getattr(context.provider, "tidy", None)
-    if callable(tidy):
-        context.heard(lambda: tidy(job_id))
-    identity.remove_keys(job_id)
+    context.query(lambda: context.provider.clean_up(job_id))
+    remove_keys(job_id)
     context.note("released", job_id)
     record_billed(context, job_id)
 
@@ -282,21 +252,23 @@ def record_billed(context: RentalContext, job_id: str) -> None:
                     context.note("billed", job_id, number=rented.number, usd=usd)
 
 
-def _made_before(rental: RentalRecord | None, now: datetime) -> datetime:
+def _latest_creation_at(rental: RentalRecord | None, now: datetime) -> datetime:
     """Return the latest time at which a request of this rental can have created a machine.
 
     If the outcome of the last request is not recorded, because its process was stopped or killed meanwhile, that is
     now, or the latest time at which a request ends.
     """
-    if rental is None or rental.asked_at is None:
+    if rental is None or rental.requested_at is None:
         return now
-    if rental.heard_at is not None and rental.heard_at >= rental.asked_at:
-        return min(now, rental.heard_at)
-    return min(now, rental.asked_at + timedelta(seconds=ASKED_WITHIN_S))
+    if rental.settled_at is not None and rental.settled_at >= rental.requested_at:
+        return min(now, rental.settled_at)
+    return min(now, rental.requested_at + timedelta(seconds=REQUEST_TIMEOUT_S))
 
 
 @dataclass
-class _Termination:
+class Termination:
+    """Terminates one job's machines: those that the journal records, and those listed with the job's name."""
+
     context: RentalContext
     job_id: str
     rental: RentalRecord | None
@@ -306,87 +278,78 @@ class _Termination:
     open: set[str] = field(default_factory=set)
     """Those that are not confirmed gone yet."""
 
-    seen_gone: set[str] = field(default_factory=set)
+    seen: set[str] = field(default_factory=set)
     """Those that the provider has listed before: once it no longer lists them, they are gone."""
 
     requested: dict[str, datetime] = field(default_factory=dict)
     complaint: str = ""
 
     def until_gone(self) -> None:
+        """Request termination again and again until every machine is confirmed gone."""
         context, rental = self.context, self.rental
         started_at = context.clock.now()
         machines = rental.machines if rental else ()
-        self.numbers = {machine.number for machine in machines}
+        self.numbers = _recorded_numbers(rental)
         self.open = {machine.number for machine in machines if machine.ended_at is None}
-        self.seen_gone = {machine.number for machine in machines if machine.up_at is not None}
-        settled_at = _made_before(rental, started_at) + timedelta(seconds=context.timeouts.appears_within_s)
+        self.seen = {machine.number for machine in machines if machine.up_at is not None}
+        settled_at = _latest_creation_at(rental, started_at) + timedelta(seconds=context.timeouts.appears_within_s)
         give_up_at = max(started_at, settled_at) + timedelta(seconds=context.timeouts.gone_within_s)
         announced = False
         while True:
-            present = self._look()
+            present = self.look()
             now = context.clock.now()
             settled = now >= settled_at
-            self._note_gone(present, settled=settled)
-            if not self.open and (settled or not self._unanswered()):
+            for number in sorted(self.open - present.keys()):
+                if number in self.seen or settled:
+                    self.open.discard(number)
+                    context.note("ended", self.job_id, number=number)
+            if not self.open and (settled or not self.has_unanswered()):
                 if announced:
-                    context.say(f"{context.provider.name}: {self._late_machines_text()}.")
+                    late = ", ".join(sorted(self.numbers - _recorded_numbers(rental)))
+                    outcome = f"machine {late} appeared and is gone" if late else "no machine appeared"
+                    context.say(f"{context.provider.name}: {outcome}.")
                 return
             if now >= give_up_at:
-                raise MachineCannot(self._still_there_text(present))
+                shown = ", ".join(f"{number} ({machine.state})" for number, machine in sorted(present.items()))
+                what = shown or "machines that it does not show"
+                raise MachineCannot(f"{context.provider.name} still has {what}{self.complaint}")
             if not announced and not self.open and rental is not None:
                 announced = True
                 left_s = (settled_at - now).total_seconds() + context.timeouts.look_s
                 context.say(
-                    f"{context.provider.name} was asked for a machine, and its answer was not heard: it is looked for, "
+                    f"{context.provider.name} did not answer a request for a machine: checking whether one appears, "
                     f"for {left_s:.0f} s at most."
                 )
-            self._ask(now)
+            self.request(now)
             context.clock.sleep(context.timeouts.look_s)
 
-    def _unanswered(self) -> bool:
+    def has_unanswered(self) -> bool:
         """Return whether a request may have created a machine that was never listed."""
         return self.rental is None or self.rental.request_count - self.rental.refused > len(self.numbers)
 
-    def _late_machines_text(self) -> str:
-        """Return what came of a request that was never answered."""
-        before = {machine.number for machine in self.rental.machines} if self.rental else set()
-        late = sorted(self.numbers - before)
-        return f"machine {', '.join(late)} turned up and is gone" if late else "no machine turned up"
-
-    def _look(self) -> dict[str, RentedMachine]:
-        context = self.context
-        present = {machine.number: machine for machine in context.heard(lambda: context.list_machines(self.job_id))}
+    def look(self) -> dict[str, RentedMachine]:
+        """Return the job's machines that are still there, by id; newly listed ones are recorded."""
+        present = self.context.list_machines(self.job_id)
         for number in present.keys() - self.numbers:
-            context.note_machine("made", self.job_id, present[number])
+            self.context.note("created", self.job_id, present[number])
         self.numbers |= present.keys()
         self.open |= present.keys()
         for number in sorted(self.open - present.keys()):
-            machine = context.heard(lambda number=number: context.look(number))  # type: ignore[misc]
+            machine = self.context.find_machine(number)
             if machine is not None:
                 present[number] = machine
-        self.seen_gone |= present.keys()
+        self.seen |= present.keys()
         return present
 
-    def _note_gone(self, present: dict[str, RentedMachine], *, settled: bool) -> None:
-        for number in sorted(self.open - present.keys()):
-            if number in self.seen_gone or settled:
-                self.open.discard(number)
-                self.context.note("ended", self.job_id, number=number)
-
-    def _ask(self, now: datetime) -> None:
+    def request(self, now: datetime) -> None:
+        """Request the termination of every open machine, unless that was done just now."""
         for number in sorted(self.open):
             last = self.requested.get(number)
             if last is None or (now - last).total_seconds() >= self.context.timeouts.ask_again_s:
                 self.requested[number] = now
                 try:
-                    self.context.provider.end(number)
+                    self.context.provider.terminate(number)
                 except NoAnswer:
                     pass
                 except MachineCannot as error:
                     self.complaint = f"; {str(error).rstrip('.')}"
-
-    def _still_there_text(self, present: dict[str, RentedMachine]) -> str:
-        machines = ", ".join(
-            f"{number} ({present[number].status_text or present[number].stage})" for number in sorted(present)
-        )
-        return f"{self.context.provider.name} still has {machines or 'machines that it does not show'}{self.complaint}"

@@ -115,7 +115,7 @@ WAIT_REASONS = {
 }
 """The most common reasons for waiting, and their meaning."""
 
-_FAILED_NODES = ("down", "fail", "error", "unknown", "no_respond")
+_FAILED = ("down", "fail", "error", "unknown", "no_respond")
 
 
 @dataclass(frozen=True)
@@ -141,8 +141,7 @@ class QueueEntry:
 
 def parse_queue(text: str) -> tuple[QueueEntry, ...]:
     """Parse ``squeue --noheader --format`` with `JOB_FORMAT`; other lines are skipped."""
-    rows = (line.strip().split("|", 4) for line in text.splitlines())
-    return tuple(QueueEntry(*(part.strip() for part in row)) for row in rows if len(row) == 5)
+    return tuple(QueueEntry(*row) for row in _split_rows(text, 5))
 
 
 def task_index(entry: QueueEntry) -> int | None:
@@ -159,34 +158,41 @@ def wait_reason(reason: str) -> str:
     return reason if meaning is None else f"{meaning} ({reason})"
 
 
-def parse_offers(text: str) -> tuple[Offer, ...]:
-    """Parse ``sinfo --noheader --format`` with `PARTITION_FORMAT`; return the partitions that are up."""
-    result: list[Offer] = []
-    for line in text.splitlines():
-        parts = [part.strip() for part in line.split("|")]
-        if len(parts) != 5 or parts[1] != "up":
-            continue
-        name, _, counts, gpus, longest = parts
-        numbers = [int(number) for number in re.findall(r"\d+", counts)]
-        result.append(
-            Offer(
-                host="slurm",
-                name=name,
-                nodes=numbers[3] if len(numbers) == 4 else None,
-                free_nodes=numbers[1] if len(numbers) == 4 else None,
-                gpus=None if gpus in {"", "(null)"} else gpus,
-                longest_s=parse_time_limit(longest),
-            )
-        )
-    return tuple(result)
+def query_sinfo(*options: str) -> str:
+    """Return what ``sinfo`` prints.
+
+    Raises:
+        MachineCannot: Slurm does not answer.
+    """
+    result = run_command("sinfo", "--noheader", *options)
+    if result.code != 0:
+        raise MachineCannot(f"Slurm does not answer: {result.reason}.")
+    return result.out
+
+
+def _split_rows(text: str, columns: int) -> list[list[str]]:
+    """Return the columns of each line; lines with fewer are skipped, the last column may contain anything."""
+    rows = [[part.strip() for part in line.strip().split("|", columns - 1)] for line in text.splitlines()]
+    return [row for row in rows if len(row) == columns]
 
 
 def list_offers() -> tuple[Offer, ...]:
     """Return the partitions that are up."""
-    result = run_command("sinfo", "--noheader", f"--format={PARTITION_FORMAT}")
-    if result.code != 0:
-        raise MachineCannot(f"Slurm does not answer: {result.reason}.")
-    return parse_offers(result.out)
+    return parse_offers(query_sinfo(f"--format={PARTITION_FORMAT}"))
+
+
+def parse_offers(text: str) -> tuple[Offer, ...]:
+    """Parse ``sinfo --noheader --format`` with `PARTITION_FORMAT`; return the partitions that are up."""
+    result: list[Offer] = []
+    for name, available, counts, gpus, longest in _split_rows(text, 5):
+        if available == "up":
+            numbers = [int(number) for number in re.findall(r"\d+", counts)]
+            free, nodes = (numbers[1], numbers[3]) if len(numbers) == 4 else (None, None)
+            gpu_text = None if gpus in {"", "(null)"} else gpus
+            longest_s = parse_time_limit(longest)
+            offer = Offer(host="slurm", name=name, nodes=nodes, free_nodes=free, gpus=gpu_text, longest_s=longest_s)
+            result.append(offer)
+    return tuple(result)
 
 
 def partitions_up_text() -> str:
@@ -231,14 +237,9 @@ def format_time_limit(limit_s: float) -> str:
 
 
 def parse_failed_nodes(text: str) -> dict[str, str]:
-    """Parse ``sinfo --Node --format`` with `NODE_FORMAT`; return the nodes that are out of order, and why."""
-    failed: dict[str, str] = {}
-    for line in text.splitlines():
-        parts = [part.strip() for part in line.split("|", 2)]
-        if len(parts) == 3 and (parts[1].startswith(_FAILED_NODES) or parts[1].endswith("*")):
-            state = parts[1].rstrip("*") + (", not responding" if parts[1].endswith("*") else "")
-            failed[parts[0]] = state if parts[2] in {"", "none"} else f"{state}: {parts[2]}"
-    return failed
+    """Parse ``sinfo --Node --format`` with `NODE_FORMAT`; return the nodes that have failed, and why."""
+    troubles = {name: _trouble_reason(state, why, _FAILED) for name, state, why in _split_rows(text, 3)}
+    return {name: trouble for name, trouble in troubles.items() if trouble is not None}
 
 
 def first_failed_node(log: str) -> str | None:
@@ -271,21 +272,17 @@ class SlurmNode:
 def parse_nodes(text: str) -> tuple[SlurmNode, ...]:
     """Parse ``sinfo --noheader --Node`` with `NODES_FORMAT`."""
     nodes: list[SlurmNode] = []
-    for line in text.splitlines():
-        parts = [part.strip() for part in line.split("|", 4)]
-        if len(parts) != 5:
-            continue
-        name, partition, up, state, reason = parts
-        trouble = _trouble_reason(state, reason) if up == "up" else f"the partition is {up}"
-        nodes.append(
-            SlurmNode(name, partition.rstrip("*"), partition.endswith("*"), trouble, free=state.startswith(_FREE))
-        )
+    for name, partition, up, state, reason in _split_rows(text, 5):
+        trouble = _trouble_reason(state, reason, _OUT_OF_ORDER) if up == "up" else f"the partition is {up}"
+        is_free = state.startswith(_FREE)
+        nodes.append(SlurmNode(name, partition.rstrip("*"), partition.endswith("*"), trouble, free=is_free))
     return tuple(nodes)
 
 
-def _trouble_reason(state: str, reason: str) -> str | None:
+def _trouble_reason(state: str, reason: str, bad_states: tuple[str, ...]) -> str | None:
+    """Return why a node in this state takes no work; null: its state is not a bad one, and it responds."""
     unresponsive = "*" in state
-    if not unresponsive and not state.startswith(_OUT_OF_ORDER):
+    if not unresponsive and not state.startswith(bad_states):
         return None
     trouble = state.rstrip("*~#!%$@^-+") + (", not responding" if unresponsive else "")
     return trouble if reason in {"", "none"} else f"{trouble}: {reason}"
@@ -297,16 +294,8 @@ def partition_nodes(partition: str | None) -> tuple[SlurmNode, ...]:
     Raises:
         MachineCannot: Slurm does not answer, or has no such partition.
     """
-    result = run_command(
-        "sinfo",
-        "--noheader",
-        "--Node",
-        f"--format={NODES_FORMAT}",
-        *([f"--partition={partition}"] if partition else []),
-    )
-    if result.code != 0:
-        raise MachineCannot(f"Slurm does not answer: {result.reason}.")
-    nodes = parse_nodes(result.out)
+    options = [f"--partition={partition}"] if partition else []
+    nodes = parse_nodes(query_sinfo("--Node", f"--format={NODES_FORMAT}", *options))
     if partition is None:
         if nodes and not any(node.default for node in nodes):
             raise BadInput(f"Slurm has no default partition; name one with --partition.{partitions_up_text()}")
@@ -318,9 +307,8 @@ def partition_nodes(partition: str | None) -> tuple[SlurmNode, ...]:
 
 def nodes_by_name(names: Iterable[str]) -> tuple[SlurmNode, ...]:
     """Return nodes by name, once for each of their partitions; none where Slurm does not answer."""
-    return parse_nodes(
-        run_command("sinfo", "--noheader", "--Node", f"--nodes={','.join(names)}", f"--format={NODES_FORMAT}").out
-    )
+    options = ("--noheader", "--Node", f"--nodes={','.join(names)}", f"--format={NODES_FORMAT}")
+    return parse_nodes(run_command("sinfo", *options).out)
 
 
 def node_troubles(nodes: Iterable[SlurmNode]) -> dict[str, str | None]:
@@ -356,14 +344,20 @@ def choose_nodes(nodes: Sequence[SlurmNode], *, count: int | None, names: Sequen
     return selected
 
 
+def expand_hostnames(nodes: str) -> tuple[str, ...]:
+    """Return the nodes of a list such as ``n[1-2]``; nothing where Slurm does not answer or it is not a list."""
+    result = run_command("scontrol", "show", "hostnames", nodes)
+    return tuple(dict.fromkeys(result.out.split())) if result.code == 0 else ()
+
+
 def expand_node_list(text: str) -> tuple[str, ...]:
-    """Return the names in a Slurm node list: ``n[1-3],n7``.
+    """Return the names in a Slurm node list from the command line: ``n[1-3],n7``.
 
     Raises:
         BadInput: It is not a valid list.
     """
     well_formed = re.fullmatch(r"[^\s\[\]]+(\[[\d,-]+\][^\s\[\]]*)*", text) is not None
-    result = run_command("scontrol", "show", "hostnames", text)
-    if not well_formed or result.code != 0 or not result.out.split():
+    names = expand_hostnames(text) if well_formed else ()
+    if not names:
         raise BadInput(f"--nodelist {text} is no list of nodes; write n1,n2 or n[1-4].")
-    return tuple(dict.fromkeys(result.out.split()))
+    return names

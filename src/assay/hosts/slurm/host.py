@@ -5,6 +5,7 @@ How it ended is read from the queue and from the files that its nodes and ranks 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import time
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from assay.core import leases
-from assay.core.errors import EXIT_STOPPED, BadInput, EndedEarly, MachineCannot, StopRequested
+from assay.core.errors import EXIT_STOPPED, BadInput, MachineCannot, StopRequested
 from assay.core.files import replace_atomically, translate_os_errors
 from assay.core.format import format_duration
 from assay.hosts import run_job
@@ -23,6 +24,7 @@ from assay.hosts.slurm.commands import (
     NEVER_STARTS_REASONS,
     NODE_FORMAT,
     QueueEntry,
+    expand_hostnames,
     first_failed_node,
     list_offers,
     nodes_reported_failed,
@@ -36,8 +38,6 @@ from assay.hosts.slurm.commands import (
 from assay.hosts.slurm.script import batch_script, sbatch_options
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from assay.core.leases import Lease
     from assay.hosts.base import Job, JobWatcher, Offer
     from assay.hosts.run_job import RankRecord
@@ -53,25 +53,48 @@ controller."""
 MAX_SILENCE_S = 600.0
 
 
+class QueuePoll:
+    """Polls the queue for the entries of one job name; Slurm may be silent for a while."""
+
+    def __init__(self, name: str, *, by_task: bool = False) -> None:
+        self._name, self._by_task = name, by_task
+        self._silent_since: float | None = None
+        self.error = ""
+        """Why the last poll was not answered."""
+
+    def poll(self) -> tuple[QueueEntry, ...] | None:
+        """Return the entries; null when Slurm does not answer.
+
+        Raises:
+            MachineCannot: Slurm has not answered for `MAX_SILENCE_S`.
+        """
+        try:
+            entries = query_queue(self._name, by_task=self._by_task)
+        except MachineCannot as error:
+            now = time.monotonic()
+            self._silent_since = self._silent_since or now
+            if now - self._silent_since > MAX_SILENCE_S:
+                raise
+            self.error = str(error).rstrip(".")
+            return None
+        self._silent_since = None
+        return entries
+
+
 class JobWatch:
     """Watches one job."""
 
     def __init__(self, rental: Rental, folder: Path, watcher: JobWatcher) -> None:
-        self._rental = rental
+        self._number = rental.number
         self._folder = folder
         self._watcher = watcher
+        self._queue = QueuePoll(rental.name)
         self._last_progress: JobProgress | None = None
-        self._nodes: tuple[str, ...] = ()
-        self._silent_since: float | None = None
-        self._tails = (
-            LogTail(folder / "ranks/0.out", watcher.out),
-            LogTail(folder / "ranks/0.err", watcher.err),
-        )
-
-    @property
-    def nodes(self) -> tuple[str, ...]:
+        self.nodes: tuple[str, ...] = ()
         """The nodes allocated to the job."""
-        return self._nodes
+
+        self._outputs = {folder / "ranks/0.out": watcher.out, folder / "ranks/0.err": watcher.err}
+        self._read_bytes = dict.fromkeys(self._outputs, 0)
 
     def wait(self) -> QueueEntry | None:
         """Wait until the job is over; return its last entry in the queue, null when Slurm no longer knows it."""
@@ -82,10 +105,13 @@ class JobWatch:
             if not ended and (self._folder / run_job.ENDED).exists():
                 ended, pause_s, next_poll_at = True, TICK_S, 0.0
             if time.monotonic() >= next_poll_at:
-                answered, entry = self._poll()
-                if answered and (entry is None or entry.over):
+                entries = self._queue.poll()
+                entry = entries[0] if entries else None
+                if entries is None:
+                    self._report_progress("waits", f"cannot be queried: {self._queue.error}")
+                elif entry is None or entry.over:
                     return entry
-                if self._changed(entry):
+                elif self._report_entry(entry):
                     pause_s = FIRST_POLL_S
                 next_poll_at = time.monotonic() + pause_s
                 pause_s = min(MAX_POLL_S, pause_s * POLL_GROWTH)
@@ -93,40 +119,27 @@ class JobWatch:
 
     def forward_output(self) -> None:
         """Pass on the first rank's new output."""
-        for tail in self._tails:
-            tail.forward()
+        for path, take in self._outputs.items():
+            with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
+                file.seek(self._read_bytes[path])
+                if data := file.read():
+                    self._read_bytes[path] += len(data)
+                    take(data)
 
-    def _poll(self) -> tuple[bool, QueueEntry | None]:
-        """Return whether Slurm answered, and the job's entry if there is one."""
-        try:
-            entries = query_queue(self._rental.name)
-        except MachineCannot as error:
-            now = time.monotonic()
-            self._silent_since = self._silent_since or now
-            if now - self._silent_since > MAX_SILENCE_S:
-                raise
-            self._report_progress("waits", f"cannot be asked after: {error}".rstrip("."))
-            return False, None
-        self._silent_since = None
-        return True, entries[0] if entries else None
-
-    def _changed(self, entry: QueueEntry | None) -> bool:
+    def _report_entry(self, entry: QueueEntry) -> bool:
         """Report a change of the queue entry; return whether there was one."""
-        if entry is None:
-            return False
         if entry.waiting:
             never = NEVER_STARTS_REASONS.get(entry.reason)
             if never is not None:
                 raise MachineCannot(f"Slurm would never start the job: {never} ({entry.reason}).")
             return self._report_progress("waits", f"waits: {wait_reason(entry.reason)}")
-        if entry.state == "RUNNING" and not self._nodes:
-            self._nodes = expand_hostnames(entry.nodes)
-        where = ", ".join(self._nodes)
-        texts = {"RUNNING": f"runs on {where}", "COMPLETING": "is ending"}
+        if entry.state == "RUNNING" and not self.nodes:
+            self.nodes = expand_hostnames(entry.nodes) or (entry.nodes,)
+        texts = {"RUNNING": f"runs on {', '.join(self.nodes)}", "COMPLETING": "is ending"}
         return self._report_progress("runs", texts.get(entry.state, f"is {entry.state}"))
 
     def _report_progress(self, state: Literal["waits", "runs"], what: str) -> bool:
-        progress = JobProgress(state=state, what=f"Slurm job {self._rental.number} {what}", nodes=self._nodes)
+        progress = JobProgress(state=state, what=f"Slurm job {self._number} {what}", nodes=self.nodes)
         if progress == self._last_progress:
             return False
         self._last_progress = progress
@@ -134,52 +147,20 @@ class JobWatch:
         return True
 
 
-class LogTail:
-    """Passes on a file that another process writes, as it grows."""
-
-    def __init__(self, path: Path, take: Callable[[bytes], None]) -> None:
-        self._path = path
-        self._take = take
-        self._at = 0
-
-    def forward(self) -> None:
-        """Pass on what is new."""
-        try:
-            with self._path.open("rb") as file:
-                file.seek(self._at)
-                data = file.read()
-        except FileNotFoundError:
-            return
-        if data:
-            self._at += len(data)
-            self._take(data)
-
-
-def query_queue(name: str, conf: str | None = None, *, by_task: bool = False) -> tuple[QueueEntry, ...]:
+def query_queue(name: str | None, conf: str | None = None, *, by_task: bool = False) -> tuple[QueueEntry, ...]:
     """Return the queue entries of a job name, with ended jobs for as long as Slurm remembers them.
 
-    An array's tasks in the same state share one entry, unless ``by_task`` is set.
+    An array's tasks in the same state share one entry, unless ``by_task`` is set. Without a name: this user's jobs that
+    have not ended.
 
     Raises:
         MachineCannot: Slurm did not answer.
     """
-    array_option = ["--array"] if by_task else []
-    result = run_command(
-        *("squeue", "--noheader", "--states=all", *array_option),
-        *(f"--name={name}", f"--format={JOB_FORMAT}"),
-        conf=conf,
-    )
+    options = ["--me"] if name is None else ["--states=all", f"--name={name}", *(["--array"] if by_task else [])]
+    result = run_command("squeue", "--noheader", *options, f"--format={JOB_FORMAT}", conf=conf)
     if result.code != 0:
         raise MachineCannot(f"Slurm's queue cannot be read: {result.reason}.")
     return parse_queue(result.out)
-
-
-def expand_hostnames(nodes: str) -> tuple[str, ...]:
-    """Return the nodes of a list such as ``n[1-2]``."""
-    if not nodes:
-        return ()
-    result = run_command("scontrol", "show", "hostnames", nodes)
-    return tuple(result.out.split()) if result.code == 0 else (nodes,)
 
 
 NO_ANSWER_ERRORS = ("timed out", "Unable to contact", "Zero Bytes", "no answer")
@@ -244,9 +225,8 @@ def cancel_job(name: str, conf: str | None) -> None:
             raise MachineCannot(f"Slurm's job {states} is still there after {GONE_TIMEOUT_S:.0f} s.")
         if left and (cancelled_at_s is None or elapsed_s - cancelled_at_s > CANCEL_INTERVAL_S):
             cancelled_at_s = elapsed_s
-            run_command(
-                "scancel", *dict.fromkeys(entry.number.partition("_")[0] for entry in left), conf=conf
-            )  # arrays are cancelled whole
+            numbers = dict.fromkeys(entry.number.partition("_")[0] for entry in left)  # arrays are cancelled whole
+            run_command("scancel", *numbers, conf=conf)
         time.sleep(pause_s)
         pause_s = min(_MAX_PAUSE_S, pause_s * 1.5)
 
@@ -270,16 +250,12 @@ def job_outcome(entry: QueueEntry | None, job_traces: JobTraces, job: Job) -> Jo
     if code == 0:
         return JobEnd(exit_code=0)
     if entry is None:
-        return _job_end(EndedEarly, "Slurm no longer knows the job, and it left no result")
+        return JobEnd(exit_code=EXIT_STOPPED, reason="Slurm no longer knows the job, and it left no result")
     if entry.state not in {"COMPLETED", "FAILED"}:
-        return _job_end(EndedEarly, _ended_by_slurm_reason(entry, job_traces, job))
+        return JobEnd(exit_code=EXIT_STOPPED, reason=_ended_by_slurm_reason(entry, job_traces, job))
     if code is None:
         return _end_without_exit_code(job_traces, job)
     return JobEnd(exit_code=code, reason=_root_cause(job_traces) if code == EXIT_STOPPED else None)
-
-
-def _job_end(kind: type[EndedEarly | MachineCannot], reason: str) -> JobEnd:
-    return JobEnd(exit_code=kind.exit_code, reason=reason)
 
 
 def _ended_by_slurm_reason(entry: QueueEntry, job_traces: JobTraces, job: Job) -> str:
@@ -288,7 +264,10 @@ def _ended_by_slurm_reason(entry: QueueEntry, job_traces: JobTraces, job: Job) -
         limit = f" of {format_duration(job.limit_s)} (--time)" if job.limit_s else ""
         return f"Slurm ended the job at its time limit{limit}"
     if entry.state in {"NODE_FAIL", "BOOT_FAIL"}:
-        return f"Slurm ended the job because {_failed_nodes_text(job_traces)}"
+        named = [f"node {name} failed ({why})" for name, why in job_traces.failed_nodes.items()]
+        named = named or [f"node {name} failed" for name in nodes_reported_failed(job_traces.log)]
+        one_of = f"one of its nodes ({', '.join(job_traces.nodes)}) failed"
+        return f"Slurm ended the job because {' and '.join(named) or one_of}"
     if entry.state == "OUT_OF_MEMORY":
         return "Slurm ended the job because it used more memory than it was given"
     if entry.state == "CANCELLED":
@@ -296,27 +275,27 @@ def _ended_by_slurm_reason(entry: QueueEntry, job_traces: JobTraces, job: Job) -
     return f"Slurm ended the job: {entry.state} ({entry.reason})"
 
 
-def _failed_nodes_text(job_traces: JobTraces) -> str:
-    named = [f"node {name} failed ({why})" for name, why in job_traces.failed_nodes.items()]
-    named = named or [f"node {name} failed" for name in nodes_reported_failed(job_traces.log)]
-    return " and ".join(named) or f"one of its nodes ({', '.join(job_traces.nodes)}) failed"
-
-
 def _end_without_exit_code(job_traces: JobTraces, job: Job) -> JobEnd:
     """Return how far a job got whose first rank left no exit code."""
-    last = _last_line(job_traces.log)
+    lines = [line.strip() for line in job_traces.log.splitlines() if line.strip()]
+    program_lines = [line for line in lines if not line.startswith(("srun: ", "slurmstepd"))]
+    last = (program_lines or lines or [""])[-1]
     suffix = f": {last}" if last else ""
     if not job_traces.begun:
         shared = f"; is {job.folder} on a file system that the nodes share?"
-        return _job_end(MachineCannot, f"the job ended before anything ran on its nodes{suffix or shared}")
+        reason = f"the job ended before anything ran on its nodes{suffix or shared}"
+        return JobEnd(exit_code=MachineCannot.exit_code, reason=reason)
     if job_traces.ranks:
-        return _job_end(EndedEarly, _root_cause(job_traces) or f"the ranks gave no answer{suffix}")
+        reason = _root_cause(job_traces) or f"the ranks gave no answer{suffix}"
+        return JobEnd(exit_code=EXIT_STOPPED, reason=reason)
     absent = [node for node in job_traces.nodes if not job_traces.begun.get(node)]
     if 0 < len(absent) < len(job_traces.nodes):
-        return _job_end(EndedEarly, f"{_join_nodes(absent)} never joined the others{suffix}")
+        nodes = f"node{'' if len(absent) == 1 else 's'} {', '.join(absent)}"
+        return JobEnd(exit_code=EXIT_STOPPED, reason=f"{nodes} never joined the others{suffix}")
     first = first_failed_node(job_traces.log)
     where = f"node {first}" if first else "the nodes"
-    return _job_end(MachineCannot, f"{job.python} could not start Assay on {where}{suffix}")
+    reason = f"{job.python} could not start Assay on {where}{suffix}"
+    return JobEnd(exit_code=MachineCannot.exit_code, reason=reason)
 
 
 def _root_cause(job_traces: JobTraces) -> str | None:
@@ -330,17 +309,6 @@ def _root_cause(job_traces: JobTraces) -> str | None:
         message = job_traces.words.get(number, "").removeprefix("assay: ")
         return f"{where} ended with exit code {rank.exit_code}{f': {message}' if message else ''}"
     return None
-
-
-def _join_nodes(nodes: list[str]) -> str:
-    return f"node {nodes[0]}" if len(nodes) == 1 else f"nodes {', '.join(nodes)}"
-
-
-def _last_line(log: str) -> str:
-    """Return the last line of a log that is not from Slurm itself, if there is one."""
-    lines = [line.strip() for line in log.splitlines() if line.strip()]
-    program_lines = [line for line in lines if not line.startswith(("srun: ", "slurmstepd"))]
-    return (program_lines or lines or [""])[-1]
 
 
 SHARED_FILES_TIMEOUT_S = 5.0
@@ -360,16 +328,16 @@ def wait_for_files(entry: QueueEntry | None, folder: Path) -> None:
 def collect_traces(folder: Path, nodes: tuple[str, ...], log: Path) -> JobTraces:
     """Return what a job's nodes and ranks left in its folder, and which of its nodes are out of order."""
     ranks = run_job.read_ranks(folder)
-    failed = {}
+    states = ""
     if nodes:
-        result = run_command("sinfo", "--noheader", "--Node", f"--nodes={','.join(nodes)}", f"--format={NODE_FORMAT}")
-        failed = parse_failed_nodes(result.out)
+        options = ("--noheader", "--Node", f"--nodes={','.join(nodes)}", f"--format={NODE_FORMAT}")
+        states = run_command("sinfo", *options).out
     return JobTraces(
         nodes=nodes,
         begun=run_job.read_nodes(folder),
         ranks=ranks,
         words={number: run_job.last_line(folder / "ranks" / f"{number}.err") for number in ranks},
-        failed_nodes=failed,
+        failed_nodes=parse_failed_nodes(states),
         log=run_job.read_tail(log),
     )
 
@@ -427,7 +395,7 @@ class SlurmHost:
         entry = watch.wait()
         wait_for_files(entry, folder)
         watch.forward_output()
-        nodes = watch.nodes or (expand_hostnames(entry.nodes) if entry is not None else ())
+        nodes = watch.nodes or (expand_hostnames(entry.nodes) if entry is not None and entry.nodes else ())
         return job_outcome(entry, collect_traces(folder, nodes, folder / run_job.LOG), job)
 
     def collect(self, rental: Rental, job: Job) -> tuple[Path, ...]:
@@ -449,10 +417,7 @@ class SlurmHost:
 
     def list_ours(self) -> tuple[Rental, ...]:
         """Return this user's jobs that have a name of ours and have not ended."""
-        result = run_command("squeue", "--noheader", "--me", f"--format={JOB_FORMAT}")
-        if result.code != 0:
-            raise MachineCannot(f"Slurm's queue cannot be read: {result.reason}.")
-        ours = [entry for entry in parse_queue(result.out) if entry.name.startswith(NAME_PREFIX)]
+        ours = [entry for entry in query_queue(None) if entry.name.startswith(NAME_PREFIX)]
         return tuple(Rental(host=self.name, name=entry.name, number=entry.number, state=entry.state) for entry in ours)
 
 
