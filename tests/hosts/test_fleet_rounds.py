@@ -29,6 +29,7 @@ from assay.hosts.fleet import (
     is_fleet,
 )
 from assay.hosts.run_job import FOLDER_VARIABLE
+from assay.hosts.slurm.array import SlurmArrays
 from assay.machine.detect import detect
 from assay.machine.model import Gpu
 from assay.store.run_folder import RunFolder, RunPlan
@@ -45,7 +46,7 @@ PLAN = RunPlan(
 )
 
 
-class Cluster:
+class Cluster(SlurmArrays):
     """Nodes that end each attempt with the exit code that is next for them; null: the node dies."""
 
     def __init__(self, codes: Mapping[str, list[int | None]]) -> None:

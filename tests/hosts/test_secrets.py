@@ -22,6 +22,7 @@ from tests.hosts.ssh.ordering import order_for as sent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from datetime import datetime
     from pathlib import Path
 
     from assay.hosts.base import Job, JobEnd, JobWatcher
@@ -68,8 +69,12 @@ class Watched(RemoteWork):
         ended: JobEnd = self._work.run(line, order, watcher)
         return ended
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._work, name)
+    def collect(self, line: RemoteConnection, order: Job) -> tuple[Path, ...]:
+        folders: tuple[Path, ...] = self._work.collect(line, order)
+        return folders
+
+    def arm(self, line: RemoteConnection, deadline_at: datetime) -> None:
+        self._work.arm(line, deadline_at)
 
 
 def test_the_scan_finds_what_it_looks_for(tmp_path: Path) -> None:

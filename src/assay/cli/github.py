@@ -62,14 +62,13 @@ def request_measurement(flags: GitHubRequestFlags) -> int:
 def _decide_request() -> BenchmarkRequest | NoRequest:
     from assay.github import api
     from assay.github import request as event
-    from assay.github.api import GitHubQueries
     from assay.github.request import decide_request
 
     def github() -> RequestQueries:
-        return GitHubQueries(api.api_from_environment(os.environ))
+        return api.api_from_environment(os.environ)
 
     return decide_request(
-        event.read_event(os.environ), api.workflow_inputs(os.environ), api.repository_name(os.environ), github
+        event.read_event(os.environ), event.workflow_inputs(os.environ), api.repository_name(os.environ), github
     )
 
 

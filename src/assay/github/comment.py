@@ -58,11 +58,6 @@ def format_table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> list[s
     return [f"| {' | '.join(titles)} |", f"|{'---|' * len(titles)}", *(f"| {' | '.join(row)} |" for row in rows)]
 
 
-def collapsible(summary: str, lines: Sequence[str]) -> list[str]:
-    """Return lines in a collapsed section."""
-    return [f"<details><summary>{summary}</summary>", "", *lines, "", "</details>"]
-
-
 MARKER = "<!-- assay: benchmark -->"
 """The first line of the one comment that is updated repeatedly."""
 MAX_CHARACTERS = 60_000
@@ -170,26 +165,24 @@ def _reasons_block(changes: Sequence[ProposedChange]) -> list[str]:
 
 def _points_table(verified: VerifiedResults) -> list[str]:
     """Return every measured point; text from the machine is in code, the rest are numbers."""
-    rows = [_point_row(row) for row in verified.results.results[:MAX_ROWS]]
-    omitted = len(verified.results.results) - len(rows)
-    omitted_note = [f"And {omitted} more, among the artifacts of the run."] if omitted else []
+    results = verified.results.results
+    rows = [_point_row(row) for row in results[:MAX_ROWS]]
     titles = ("threshold", "size", "sequence", "window", "speed-up (bounds)", "reference, ms", "fast, ms", "parity")
     columns = [number for number in range(len(titles)) if any(row[number] for row in rows)]
     cells = [[row[number] for number in columns] for row in rows]
     lines = format_table([titles[number] for number in columns], cells)
-    return collapsible(
-        f"{len(verified.results.results)} points", [*lines, *(["", *omitted_note] if omitted_note else [])]
-    )
+    if len(results) > len(rows):
+        lines += ["", f"And {len(results) - len(rows)} more, among the artifacts of the run."]
+    return [f"<details><summary>{len(results)} points</summary>", "", *lines, "", "</details>"]
 
 
 def _point_row(row: ThresholdRow) -> tuple[str, ...]:
     bounds = f" ({row.low:.2f} to {row.high:.2f})" if row.low is not None and row.high is not None else ""
-    speed_up = "not measured" if row.speedup is None else f"{row.speedup:.2f}×{bounds}"
     return (
         code_span(row.threshold, 40),
         f"{row.size:g}",
         *("" if value is None else str(value) for value in (row.sequence_length, row.window_size)),
-        speed_up,
+        "not measured" if row.speedup is None else f"{row.speedup:.2f}×{bounds}",
         *("" if value is None else f"{value:.4g}" for value in (row.masked_ms, row.fa2_ms)),
         row.parity,
     )
@@ -198,17 +191,13 @@ def _point_row(row: ThresholdRow) -> tuple[str, ...]:
 def _cost_lines(costs: Sequence[RentalCost]) -> list[str]:
     if not costs:
         return ["Cost: no rented machine is in the journal of this run."]
-    lines = [
-        f"{code_span(cost.gpu or 'a machine', 30)} at {code_span(cost.provider, 30)}: {_format_cost(cost)}"
-        for cost in costs
-    ]
-    return [f"Cost: {'; '.join(lines)}."]
-
-
-def _format_cost(cost: RentalCost) -> str:
-    quoted_text = "not known" if cost.quoted_usd is None else f"${cost.quoted_usd:.3f}"
-    billed_text = "not billed yet" if cost.billed_usd is None else f"billed ${cost.billed_usd:.3f}"
-    return f"quoted {quoted_text}, {billed_text}"
+    texts = []
+    for cost in costs:
+        quoted = "not known" if cost.quoted_usd is None else f"${cost.quoted_usd:.3f}"
+        billed = "not billed yet" if cost.billed_usd is None else f"billed ${cost.billed_usd:.3f}"
+        gpu, provider = code_span(cost.gpu or "a machine", 30), code_span(cost.provider, 30)
+        texts.append(f"{gpu} at {provider}: quoted {quoted}, {billed}")
+    return [f"Cost: {'; '.join(texts)}."]
 
 
 def _fact_lines(verified: VerifiedResults, commit: str | None, run_url: str | None) -> list[str]:
@@ -234,15 +223,14 @@ def _decision_basis(verified: VerifiedResults) -> str:
     return DECIDED_BY[next(iter(times)) if by == "cautious" and len(times) == 1 else by]
 
 
-def find_comment(api: GitHubApi, number: int) -> dict[str, Any] | None:
+def find_comment(api: GitHubApi, number: int) -> Any | None:
     """Return Assay's comment; null: there is none.
 
     It begins with the marker and was written by a bot: a person's copy of it does not count.
     """
     for comment in api.pages(f"/issues/{number}/comments", "look for our comment"):
         if str(get_field(comment, "body") or "").startswith(MARKER) and get_field(comment, "user", "type") == "Bot":
-            result: dict[str, Any] = comment
-            return result
+            return comment
     return None
 
 
@@ -251,7 +239,7 @@ def write_comment(api: GitHubApi, number: int, text: str) -> str:
     existing = find_comment(api, number)
     if existing is not None:
         path, what = f"/issues/comments/{int(get_field(existing, 'id'))}", "write our comment anew"
-        comment = api.make_once(lambda: api.send("PATCH", path, {"body": text}, what), lambda: None)
+        comment = api.make_once(lambda: api.send("PATCH", path, {"body": text}, what))
     else:
         path, what = f"/issues/{number}/comments", "write a comment"
         comment = api.make_once(lambda: api.send("POST", path, {"body": text}, what), lambda: find_comment(api, number))

@@ -16,10 +16,11 @@ import hashlib
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from assay.core.errors import BadInput, MachineCannot
 from assay.experiments.threshold.answers import PARITY_PHRASES, describe_location
-from assay.github.api import Conflict, branch_path, get_field
+from assay.github.api import Conflict, get_field
 from assay.store import yaml_edit
 from assay.store.yaml_edit import YamlTree, equal_scalars, find_value
 
@@ -161,7 +162,7 @@ class RepositoryFile:
 
 def branch_tip(api: GitHubApi, branch: str) -> str | None:
     """Return the commit at the tip of a branch; null: there is no such branch."""
-    reference = api.find(f"/git/ref/heads/{branch_path(branch)}", f"look at the branch {branch}")
+    reference = api.find(f"/git/ref/heads/{quote(branch)}", f"look at the branch {branch}")
     return None if reference is None else str(get_field(reference, "object", "sha"))
 
 
@@ -208,7 +209,7 @@ def create_commit(api: GitHubApi, file: RepositoryFile, text: str, message: str)
 
 def _create_object(api: GitHubApi, path: str, content: dict[str, Any], what: str) -> str:
     """Create an unreferenced git object; creating it twice is harmless."""
-    return api.make_once(lambda: str(get_field(api.send("POST", path, content, what), "sha")), lambda: None)
+    return api.make_once(lambda: str(get_field(api.send("POST", path, content, what), "sha")))
 
 
 TRAILER = "Assay-Proposal:"
@@ -268,24 +269,17 @@ def _update_branch(api: GitHubApi, draft: PullRequestDraft) -> None:
         return
     message = f"{draft.title}\n\n{TRAILER} {draft.branch}\n"
     commit = create_commit(api, draft.file, draft.text, message)
-    reference = f"heads/{branch_path(draft.branch)}"
+    request: tuple[str, str, dict[str, Any], str]
     if tip is None:
-        what = f"make the branch {draft.branch}"
         content = {"ref": f"refs/heads/{draft.branch}", "sha": commit}
-        api.make_once(
-            lambda: api.send("POST", "/git/refs", content, what), lambda: _commit_at(api, draft.branch, commit)
-        )
+        request = ("POST", "/git/refs", content, f"create the branch {draft.branch}")
     else:
-        what = f"move the branch {draft.branch}"
-        forced: dict[str, Any] = {"sha": commit, "force": True}
-        api.make_once(
-            lambda: api.send("PATCH", f"/git/refs/{reference}", forced, what),
-            lambda: _commit_at(api, draft.branch, commit),
-        )
-
-
-def _commit_at(api: GitHubApi, branch: str, commit: str) -> str | None:
-    return commit if branch_tip(api, branch) == commit else None
+        path = f"/git/refs/heads/{quote(draft.branch)}"
+        request = ("PATCH", path, {"sha": commit, "force": True}, f"move the branch {draft.branch}")
+    api.make_once(
+        lambda: str(get_field(api.send(*request), "object", "sha")),
+        lambda: commit if branch_tip(api, draft.branch) == commit else None,
+    )
 
 
 def _is_up_to_date(api: GitHubApi, tip: str, draft: PullRequestDraft) -> bool:
@@ -307,7 +301,7 @@ def _update_pull_request(api: GitHubApi, draft: PullRequestDraft, existing: dict
     number = int(get_field(existing, "number"))
     content = {"title": draft.title, "body": draft.body}
     what = f"bring pull request {number} up to date"
-    api.make_once(lambda: api.send("PATCH", f"/pulls/{number}", dict(content), what), lambda: None)
+    api.make_once(lambda: api.send("PATCH", f"/pulls/{number}", dict(content), what))
     return PublishedPullRequest(number, str(get_field(existing, "html_url")), was_there=True)
 
 

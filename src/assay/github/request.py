@@ -209,6 +209,22 @@ class WorkflowInputs(Value):
     default_gpu: str = DEFAULT_GPU
 
 
+def workflow_inputs(environment: Mapping[str, str]) -> WorkflowInputs:
+    """Return the inputs of the workflow.
+
+    Raises:
+        BadInput: A switch is neither true nor false.
+    """
+    switch = environment.get("ASSAY_CREATE_PR", "").strip().lower()
+    if switch not in {"", "true", "false"}:
+        raise BadInput("ASSAY_CREATE_PR is true or false.")
+    return WorkflowInputs(
+        gpu_type=environment.get("ASSAY_GPU_TYPE") or None,
+        create_pr=switch != "false",
+        default_gpu=environment.get("ASSAY_DEFAULT_GPU") or DEFAULT_GPU,
+    )
+
+
 class BenchmarkRequest(Value):
     """What to measure, and where the results go."""
 
@@ -248,22 +264,34 @@ def decide_request(
         BadInput: It is meant as a request, but is invalid.
         MachineCannot: The requester lacks permission, or the request cannot be measured.
     """
-    if inputs.gpu_type:
-        return _decide_inputs(event, inputs, repository, github)
-    if event.name == "issue_comment":
+    is_pull_request = event.name in PULL_REQUEST_EVENTS
+    if event.name == "issue_comment" and not inputs.gpu_type:
         return _decide_comment(event, inputs, repository, github)
-    if event.name in PULL_REQUEST_EVENTS:
-        return _decide_label(event, inputs, repository, github)
+    if is_pull_request and not inputs.gpu_type and (event.action != "labeled" or event.label != LABEL):
+        return NoRequest(reason=f"the label is not {LABEL}")
+    if is_pull_request and event.change is not None:
+        names = parse_gpu_types(inputs.gpu_type or inputs.default_gpu)
+        if event.change.repository != repository:
+            raise MachineCannot(
+                f"Pull request {event.change.number} comes from a fork, whose workflows get no secrets; somebody who "
+                f"may write to {repository} can comment {COMMAND} under it."
+            )
+        requester = _check_requester(event, repository, github())
+        return _request_for(event.change, names, repository, by=requester, create_pr=inputs.create_pr)
+    if inputs.gpu_type:
+        return _decide_inputs(event, inputs, repository)
+    if is_pull_request:
+        raise BadInput("The event does not say which pull request was labelled.")
     if event.name == "workflow_dispatch":
         raise BadInput("No GPU type is given: write L4, or L4,A100, as gpu_type.")
-    return NoRequest(reason=f"{event.name} asks for nothing")
+    return NoRequest(reason=f"{event.name} requests nothing")
 
 
 def _decide_comment(
     event: WorkflowEvent, inputs: WorkflowInputs, repository: str, github: Callable[[], RequestQueries]
 ) -> BenchmarkRequest | NoRequest:
     if event.action != "created" or event.comment is None or not is_command(event.comment):
-        return NoRequest(reason="the comment asks for nothing")
+        return NoRequest(reason="the comment requests nothing")
     names = parse_comment(event.comment, inputs.default_gpu)
     if event.comment_on is None:
         raise BadInput(f"{COMMAND} works under pull requests; for a branch, run the workflow by hand.")
@@ -272,28 +300,9 @@ def _decide_comment(
     return _request_for(queries.change(event.comment_on), names, repository, by=requester, create_pr=inputs.create_pr)
 
 
-def _decide_label(
-    event: WorkflowEvent, inputs: WorkflowInputs, repository: str, github: Callable[[], RequestQueries]
-) -> BenchmarkRequest | NoRequest:
-    if event.action != "labeled" or event.label != LABEL:
-        return NoRequest(reason=f"the label is not {LABEL}")
-    if event.change is None:
-        raise BadInput("The event does not tell which pull request was labelled.")
-    _require_own_branch(event.change, repository)
-    requester = _check_requester(event, repository, github())
-    return _request_for(
-        event.change, parse_gpu_types(inputs.default_gpu), repository, by=requester, create_pr=inputs.create_pr
-    )
-
-
-def _decide_inputs(
-    event: WorkflowEvent, inputs: WorkflowInputs, repository: str, github: Callable[[], RequestQueries]
-) -> BenchmarkRequest:
+def _decide_inputs(event: WorkflowEvent, inputs: WorkflowInputs, repository: str) -> BenchmarkRequest:
+    """Return the request of a workflow that was started manually, or called by another one."""
     names = parse_gpu_types(inputs.gpu_type or inputs.default_gpu)
-    if event.name in PULL_REQUEST_EVENTS and event.change is not None:
-        _require_own_branch(event.change, repository)
-        requester = _check_requester(event, repository, github())
-        return _request_for(event.change, names, repository, by=requester, create_pr=inputs.create_pr)
     if event.name == "issue_comment":
         raise BadInput("A workflow for comments cannot call this one with a GPU type: the comment says which.")
     if event.commit is None:
@@ -309,20 +318,12 @@ def _decide_inputs(
     )
 
 
-def _require_own_branch(change: PullRequestState, repository: str) -> None:
-    if change.repository != repository:
-        raise MachineCannot(
-            f"Pull request {change.number} comes from a fork, whose workflows get no secrets; somebody who may write "
-            f"to {repository} can comment {COMMAND} under it."
-        )
-
-
 def _check_requester(event: WorkflowEvent, repository: str, queries: RequestQueries) -> str:
     """Return the requester, if that is a person who may write."""
     if event.by is None:
-        raise BadInput("The event does not tell who asks.")
+        raise BadInput("The event does not say who requests it.")
     if event.by_bot:
-        raise MachineCannot(f"{event.by} is a program, and programs may not ask for GPUs. Nothing is rented.")
+        raise MachineCannot(f"{event.by} is a program, and programs may not request GPUs. Nothing is rented.")
     if not queries.may_write(event.by):
         raise MachineCannot(f"{event.by} may not write to {repository}, and so may not have GPUs rented. Nothing is.")
     return event.by

@@ -22,7 +22,7 @@ import secrets
 from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, ValidationError
 
@@ -34,9 +34,8 @@ from assay.core.processes import stop_on_signals
 from assay.core.results import Origin
 from assay.core.values import SCHEMA_VERSION, Value, first_problem
 from assay.experiments.power.rows import GPUS_FILE
-from assay.hosts import run_job as traces
+from assay.hosts import run_job
 from assay.hosts.base import Job
-from assay.hosts.run_job import release_after
 from assay.store.run_folder import RunFolder
 from assay.store.seal import verify_file
 
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from assay.hosts.base import Rental
+    from assay.hosts.slurm.array import SlurmArrays
     from assay.machine.model import Gpu
 
 
@@ -121,8 +121,7 @@ MAX_NAMES = 12
 def initial_node_states(out_of_order: Mapping[str, str | None]) -> tuple[NodeState, ...]:
     """Return the initial state of each node: due, or absent with the reason."""
     return tuple(
-        NodeState(node=node) if why is None else NodeState(node=node, state="absent", reason=why)
-        for node, why in out_of_order.items()
+        NodeState(node=node, state="due" if why is None else "absent", reason=why) for node, why in out_of_order.items()
     )
 
 
@@ -138,12 +137,7 @@ def update_nodes(
 def apply_progress(fleet: FleetState, steps: Iterable[NodeProgress]) -> FleetState:
     """Return the fleet with its nodes' new progress."""
     by_node = {step.node: step for step in steps}
-    return update_nodes(
-        fleet, by_node, lambda post: {name: getattr(by_node[post.node], name) for name in _PROGRESS_FIELDS}
-    )
-
-
-_PROGRESS_FIELDS = ("state", "task", "reason", "exit_code")
+    return update_nodes(fleet, by_node, lambda post: by_node[post.node].model_dump(exclude={"node"}))
 
 
 def update_availability(fleet: FleetState, out_of_order: Mapping[str, str | None]) -> FleetState:
@@ -175,20 +169,9 @@ def due_nodes(
         if post.state != "done"
         and out_of_order.get(post.node, NODE_GONE) is None
         and tried.get(post.node, 0) < fleet.tries
-        and (post.node not in tried or is_retryable(post))
+        and (post.node not in tried or (post.state == "failed" and post.exit_code not in FINAL_EXIT_CODES))
     ]
     return tuple(post.node for post in sorted(due, key=lambda post: tried.get(post.node, 0)))[:most]
-
-
-def unavailable_nodes(fleet: FleetState, out_of_order: Mapping[str, str | None]) -> dict[str, str]:
-    """Return the nodes without a result that take no work now, and why."""
-    reasons = {post.node: out_of_order.get(post.node, NODE_GONE) for post in nodes_without_result(fleet)}
-    return {node: why for node, why in reasons.items() if why is not None}
-
-
-def is_retryable(post: NodeState) -> bool:
-    """Return whether a failed node may succeed when retried; an Assay that refused would refuse again."""
-    return post.state == "failed" and post.exit_code not in FINAL_EXIT_CODES
 
 
 def nodes_without_result(fleet: FleetState) -> tuple[NodeState, ...]:
@@ -259,15 +242,14 @@ def with_measured_gpus(fleet: FleetState, folder: Path) -> FleetState:
             gpus = measured_gpus(run)
         except BadInput:
             continue
-        origin = "fake" if run.machine.has_fake_driver else "real"
+        origin: Origin = "fake" if run.machine.has_fake_driver else "real"
+        here = GpuLocation(node=post.node, run=post.run)
         for gpu in gpus:
-            location = GpuLocation(node=post.node, run=post.run)
-            fleet_gpu = fleet_gpus.get(gpu.uuid) or FleetGpu(
-                uuid=gpu.uuid, model=gpu.name, origin=origin, locations=(location,)
+            known = fleet_gpus.get(gpu.uuid) or FleetGpu(
+                uuid=gpu.uuid, model=gpu.name, origin=origin, locations=(here,)
             )
-            if location not in fleet_gpu.locations:
-                fleet_gpu = fleet_gpu.model_copy(update={"locations": (*fleet_gpu.locations, location)})
-            fleet_gpus[gpu.uuid] = fleet_gpu
+            locations = tuple(dict.fromkeys((*known.locations, here)))
+            fleet_gpus[gpu.uuid] = known.model_copy(update={"locations": locations})
     return fleet.model_copy(update={"gpus": tuple(fleet_gpus.values())})
 
 
@@ -367,24 +349,23 @@ class FleetFolder:
 
     def start_round(self, nodes: Iterable[str], name: str) -> None:
         """Record that these nodes run next, in an array of this name, and write each node's request."""
-        number = self.fleet.rounds + 1
-        names = tuple(nodes)
+        number, names = self.fleet.rounds + 1, tuple(nodes)
+        words = self.fleet.job.words
+        end = words.index("--") if "--" in words else len(words)
         for node in names:
-            files = self.path / node / f"array-{number}"
-            run = self.fleet.post(node).run
+            files, run = self.path / node / f"array-{number}", self.fleet.post(node).run
+            resumes = run is not None and (self.path / run / "plan.json").is_file()
             request = NodeRequest(
-                words=_with_output_dir(self.fleet.job.words, self.path / node),
-                resume=None if run is None or not (self.path / run / "plan.json").is_file() else str(self.path / run),
+                words=(*words[:end], "--output-dir", str(self.path / node), *words[end:]),
+                resume=str(self.path / str(run)) if resumes else None,
             )
             with translate_os_errors(files):
-                traces.make_job_folder(files)
+                run_job.make_job_folder(files)
                 replace_atomically(files / REQUEST_FILE, request.model_dump_json(indent=1).encode() + b"\n")
 
         def change(post: NodeState) -> dict[str, Any]:
-            return {
-                "state": "waits", "reason": None, "exit_code": None, "task": None,
-                "attempts": post.attempts + 1, "files": f"{post.node}/array-{number}",
-            }  # fmt: skip
+            attempt = {"attempts": post.attempts + 1, "files": f"{post.node}/array-{number}"}
+            return {"state": "waits", "reason": None, "exit_code": None, "task": None, **attempt}
 
         fleet = update_nodes(self.fleet, names, change)
         self.write(fleet.model_copy(update={"rounds": number, "open": name}))
@@ -396,7 +377,9 @@ class FleetFolder:
 
     def update_state(self) -> None:
         """Update the state from what the nodes left; nodes that still wait or run become failed."""
-        fleet = update_nodes(self.read_state(), [post.node for post in self.fleet.posts], _mark_abandoned)
+        fleet = self.read_state()
+        abandoned = [post.node for post in fleet.posts if post.state in {"waits", "runs"}]
+        fleet = update_nodes(fleet, abandoned, lambda _: {"state": "failed", "reason": ABANDONED_REASON})
         self.write(fleet.model_copy(update={"open": None}))
 
     def read_state(self) -> FleetState:
@@ -408,8 +391,8 @@ class FleetFolder:
         """Return the fields that a node's last attempt updates."""
         if post.files is None:
             return {}
-        rank = traces.read_ranks(self.path / post.files).get(0)
-        run = traces.recorded_run(self.path / post.files)
+        rank = run_job.read_ranks(self.path / post.files).get(0)
+        run = run_job.recorded_run(self.path / post.files)
         updates: dict[str, Any] = {}
         if run is not None and (self.path / post.node / run.name / "plan.json").is_file():
             updates["run"] = f"{post.node}/{run.name}"
@@ -428,50 +411,12 @@ class FleetFolder:
         return fleet_exit_code(self.fleet, self.nodes_with_records())
 
 
-def _mark_abandoned(post: NodeState) -> dict[str, Any]:
-    return {"state": "failed", "reason": ABANDONED_REASON} if post.state in {"waits", "runs"} else {}
-
-
 def is_fleet(path: Path) -> bool:
     """Return whether a folder contains a fleet."""
     return (path / FLEET_FILE).is_file()
 
 
-def _with_output_dir(arguments: tuple[str, ...], output_dir: Path) -> tuple[str, ...]:
-    """Return the arguments with ``--output-dir`` added."""
-    end = arguments.index("--") if "--" in arguments else len(arguments)
-    return (*arguments[:end], "--output-dir", str(output_dir), *arguments[end:])
-
-
-class ArrayHost(Protocol):
-    """A host that submits one job to many nodes at once, with a task for each."""
-
-    def nodes(self, partition_name: str | None) -> Mapping[str, str | None]:
-        """Return the nodes of a partition, and why each takes no work now; null: it does."""
-        ...
-
-    def max_tasks(self) -> int:
-        """Return how many tasks one array may have."""
-        ...
-
-    def create(self, job: Job, nodes: tuple[str, ...], number: int, at_once: int | None) -> Rental:
-        """Submit the job to each of the nodes, its lease written first; ``number`` counts the fleet's arrays."""
-        ...
-
-    def watch(self, rental: Rental, jobs: Mapping[str, Job], report: Callable[[Iterable[NodeProgress]], None]) -> None:
-        """Wait until every node has ended, and report progress; ``jobs`` maps each node to its job."""
-        ...
-
-    def release(self, rental: Rental) -> None:
-        """Cancel what is left, and return once it is confirmed gone."""
-        ...
-
-    def cancel(self, name: str) -> None:
-        """Cancel an abandoned array by its name, and return once it is confirmed gone."""
-        ...
-
-
-def measure_fleet(folder: FleetFolder, arrays: ArrayHost, say: Callable[[str], None]) -> None:
+def measure_fleet(folder: FleetFolder, arrays: SlurmArrays, say: Callable[[str], None]) -> None:
     """Measure the nodes of a fleet that have no result yet; whatever happens, nothing is left in the queue.
 
     Raises:
@@ -486,9 +431,9 @@ def measure_fleet(folder: FleetFolder, arrays: ArrayHost, say: Callable[[str], N
         while True:
             out_of_order = arrays.nodes(folder.fleet.job.host_place)
             folder.write(update_availability(folder.fleet, out_of_order))
-            unavailable = unavailable_nodes(folder.fleet, out_of_order)
-            if unavailable:
-                say(f"Out of order, and left out: {unavailable_text(unavailable)}")
+            missing = {post.node: out_of_order.get(post.node, NODE_GONE) for post in nodes_without_result(folder.fleet)}
+            if any(missing.values()):
+                say(f"Out of order, and left out: {unavailable_text(missing)}")
             nodes = due_nodes(folder.fleet, out_of_order, tried, most=arrays.max_tasks())
             if not nodes:
                 return
@@ -499,7 +444,7 @@ def measure_fleet(folder: FleetFolder, arrays: ArrayHost, say: Callable[[str], N
             _run_array(folder, arrays, nodes, say)
 
 
-def _run_array(folder: FleetFolder, arrays: ArrayHost, nodes: tuple[str, ...], say: Callable[[str], None]) -> None:
+def _run_array(folder: FleetFolder, arrays: SlurmArrays, nodes: tuple[str, ...], say: Callable[[str], None]) -> None:
     """Submit one array and wait for its end; the state is up to date afterwards, however it ended."""
     job = folder.fleet.job.model_copy(update={"id": secrets.token_hex(8)})
     folder.start_round(nodes, job.name)
@@ -517,7 +462,7 @@ def _run_array(folder: FleetFolder, arrays: ArrayHost, nodes: tuple[str, ...], s
         arrays.watch(rental, {node: folder.job_of(node) for node in nodes}, report)
     except BaseException as error:
         if rental is not None:
-            release_after(error, lambda: arrays.release(rental))
+            run_job.release_after(error, lambda: arrays.release(rental))
         folder.update_state()
         if isinstance(error, StopRequested):
             raise StopRequested(f"{error}; the array is gone from the queue") from None

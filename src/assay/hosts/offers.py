@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 import statistics
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from pydantic import Field, TypeAdapter
 
@@ -51,31 +51,20 @@ def load_price_list() -> dict[str, ProviderPrices]:
 
 def provider_prices(host: str) -> tuple[Offer, ...]:
     """Return a provider's offers from the price list; none where it is not in it."""
-    at_host = load_price_list().get(host)
-    if at_host is None:
+    prices = load_price_list().get(host)
+    if prices is None:
         return ()
+    common = prices.model_dump(include={"priced_on", "ready_s", "ends_itself"})
     return tuple(
-        Offer(
-            host=host,
-            name=kind,
-            gpu=kind,
-            gpus=kind,
-            gpu_count=1,
-            usd_per_hour=usd,
-            priced_on=at_host.priced_on,
-            ready_s=at_host.ready_s,
-            ends_itself=at_host.ends_itself,
-        )
-        for kind, usd in at_host.usd_per_hour.items()
+        Offer(host=host, name=kind, gpu=kind, gpus=kind, gpu_count=1, usd_per_hour=usd, **common)
+        for kind, usd in prices.usd_per_hour.items()
     )
 
 
 def listed_usd_per_hour(host: str, kind: str) -> tuple[float, str] | None:
     """Return the listed price of one GPU of a type, and its date; null where it is not listed."""
-    at_host = load_price_list().get(host)
-    if at_host is None or kind not in at_host.usd_per_hour:
-        return None
-    return at_host.usd_per_hour[kind], at_host.priced_on
+    prices = load_price_list().get(host)
+    return (prices.usd_per_hour[kind], prices.priced_on) if prices and kind in prices.usd_per_hour else None
 
 
 def listed_gpu_types() -> dict[str, tuple[str, ...]]:
@@ -115,16 +104,11 @@ def host_costs_money(host: Host) -> bool:
 def query_hosts(names: Sequence[str], rentals: Sequence[RentalRecord] = ()) -> tuple[HostOffers, ...]:
     """Query hosts in parallel; ready times come from past rentals where there are any."""
     with ThreadPoolExecutor(max_workers=max(1, len(names))) as pool:
-        results = list(pool.map(_query_host, names))
-    return tuple(
-        HostOffers(
-            host_offers.name,
-            host_offers.host,
-            tuple(with_measured_ready_time(offer, rentals) for offer in host_offers.offers),
-            host_offers.unavailable_reason,
+        results = pool.map(_query_host, names)
+        return tuple(
+            replace(result, offers=tuple(with_measured_ready_time(offer, rentals) for offer in result.offers))
+            for result in results
         )
-        for host_offers in results
-    )
 
 
 def renting_hosts() -> tuple[str, ...]:
@@ -139,9 +123,9 @@ def refuse_place(name: str, host_place: str | None) -> None:
     Raises:
         BadInput: The place is in the host's ``refuses``.
     """
-    refuses = (
-        getattr(_load_host(name), "refuses", {}) if host_place is not None and name in registry.known_hosts() else {}
-    )
+    if host_place is None or name not in registry.known_hosts():
+        return
+    refuses = getattr(_load_host(name), "refuses", {})
     if host_place in refuses:
         raise BadInput(f"--on {name}:{host_place} is refused: {refuses[host_place]}.")
 
@@ -152,9 +136,7 @@ def refuse_unknown_place(host_offers: HostOffers | None, host_place: str | None)
     Raises:
         BadInput: The place is unknown; the message names the known ones.
     """
-    if host_place is None or host_offers is None or host_offers.unavailable_reason is not None:
-        return
-    if not host_offers.offers:
+    if host_place is None or host_offers is None or host_offers.unavailable_reason or not host_offers.offers:
         return
     if any(host_place in {offer.name, offer.region} for offer in host_offers.offers):
         return
@@ -274,22 +256,31 @@ def choose_offer(need: RentalRequest, offers: Iterable[Offer], shut: dict[str, s
 
 
 def evaluate_offer(need: RentalRequest, offer: Offer, shut: str | None = None) -> OfferCandidate:
-    """Return one offer evaluated against a request."""
+    """Return one offer evaluated against a request; ``shut`` is why its host cannot be used.
+
+    The budget shortens the time limit, as the machine's deadline also caps its cost.
+    """
     expected_s = (READY_S if offer.ready_s is None else offer.ready_s) + SET_UP_S + need.run_s
-    cost = _estimate_cost(need, offer, expected_s)
-    rejection_reason = (
-        _reason_wrong_gpu(need, offer)
-        or shut
-        or _reason_unavailable(offer, expected_s)
-        or _reason_too_expensive(need, offer, expected_s)
-    )
+    price, limit_s = offer.usd_per_hour, None
+    if price is not None:
+        limit_s = need.limit_s or time_limit_s(expected_s)
+        for budget_usd in (need.max_cost_usd, need.left_usd):
+            if budget_usd is not None and price > 0:
+                limit_s = min(limit_s, max(0.0, budget_usd) * 3600 / price)
+        if offer.longest_s is not None:
+            limit_s = min(limit_s, offer.longest_s)
     return OfferCandidate(
         offer=offer,
         expected_s=expected_s,
-        limit_s=cost.limit_s,
-        cost_usd=cost.cost_usd,
-        most_usd=cost.most_usd,
-        rejection_reason=rejection_reason,
+        limit_s=limit_s,
+        cost_usd=None if price is None else price * expected_s / 3600,
+        most_usd=None if price is None or limit_s is None else price * limit_s / 3600,
+        rejection_reason=(
+            _reason_wrong_gpu(need, offer)
+            or shut
+            or _reason_unavailable(offer, expected_s)
+            or _reason_too_expensive(need, offer, expected_s)
+        ),
     )
 
 
@@ -298,44 +289,18 @@ def time_limit_s(expected_s: float) -> float:
     return SLACK * expected_s + SLACK_S
 
 
-class _Cost(NamedTuple):
-    cost_usd: float | None
-    limit_s: float | None
-    most_usd: float | None
-
-
-def _estimate_cost(need: RentalRequest, offer: Offer, expected_s: float) -> _Cost:
-    """Return the expected cost, the time limit, and the cost if the machine runs up to it.
-
-    The budget shortens the time limit, as the machine's deadline also caps its cost.
-    """
-    price = offer.usd_per_hour
-    if price is None:
-        return _Cost(None, None, None)
-    limit_s = need.limit_s or time_limit_s(expected_s)
-    for budget_usd in (need.max_cost_usd, need.left_usd):
-        if budget_usd is not None and price > 0:
-            limit_s = min(limit_s, max(0.0, budget_usd) * 3600 / price)
-    if offer.longest_s is not None:
-        limit_s = min(limit_s, offer.longest_s)
-    return _Cost(price * expected_s / 3600, limit_s, price * limit_s / 3600)
-
-
 def _reason_wrong_gpu(need: RentalRequest, offer: Offer) -> str | None:
     if offer.gpu is None:
-        return "it has no GPU whose kind is told"
+        return "its GPU type is not known"
     if need.gpu is not None and not satisfies(need.gpu, offer.gpu):
         if set(types_in(need.gpu)) & set(types_in(offer.gpu)):
-            return f"its {offer.gpu} may be another than the {need.gpu} that is asked for"
+            return f"its {offer.gpu} may be another than the {need.gpu} that is requested"
         return f"it is no {need.gpu}"
     if offer.gpu_count is not None and offer.gpu_count != need.gpu_count:
         return f"it has {offer.gpu_count} GPU{'' if offer.gpu_count == 1 else 's'}, not {need.gpu_count}"
     if need.host_place not in {None, offer.name, offer.region}:
-        return (
-            f"it is not {need.host_place}"
-            if offer.region is None
-            else f"it is in {offer.region}, not {need.host_place}"
-        )
+        where = "" if offer.region is None else f"in {offer.region}, "
+        return f"it is {where}not {need.host_place}"
     return reason_unsupported(offer.gpu, need.subjects)
 
 
@@ -343,10 +308,8 @@ def _reason_unavailable(offer: Offer, expected_s: float) -> str | None:
     if offer.free_nodes == 0:
         return "none is free now"
     if offer.longest_s is not None and offer.longest_s < expected_s:
-        return (
-            f"one is lent for {format_duration(offer.longest_s)} at most, and "
-            f"{format_duration(expected_s)} are expected"
-        )
+        longest, expected = format_duration(offer.longest_s), format_duration(expected_s)
+        return f"one can be rented for {longest} at most, and {expected} are expected"
     return None
 
 
@@ -354,30 +317,21 @@ def _reason_too_expensive(need: RentalRequest, offer: Offer, expected_s: float) 
     if offer.usd_per_hour is None:
         return "its price is not known"
     if need.limit_s is not None and need.limit_s < expected_s:
-        return (
-            f"--time {format_duration(need.limit_s)} is less than the {format_duration(expected_s)} that are expected"
-        )
+        limit, expected = format_duration(need.limit_s), format_duration(expected_s)
+        return f"--time {limit} is less than the {expected} that are expected"
     cost = offer.usd_per_hour * expected_s / 3600
+    would_cost = f"it would cost about {format_usd(cost)}"
     if need.max_cost_usd is not None and cost > need.max_cost_usd:
-        return f"it would cost about {format_usd(cost)}, more than the {format_usd(need.max_cost_usd)} of --max-cost"
+        return f"{would_cost}, more than the {format_usd(need.max_cost_usd)} of --max-cost"
     if need.left_usd is not None and cost > need.left_usd:
-        return (
-            f"it would cost about {format_usd(cost)}, and of this month's budget "
-            f"{format_usd(max(0.0, need.left_usd))} are left"
-        )
+        return f"{would_cost}, and of this month's budget {format_usd(max(0.0, need.left_usd))} are left"
     return None
 
 
 def _sort_key(candidate: OfferCandidate) -> tuple[bool, float, float, str, str, str]:
+    offer, is_rejected = candidate.offer, candidate.rejection_reason is not None
     cost = math.inf if candidate.cost_usd is None else candidate.cost_usd
-    return (
-        candidate.rejection_reason is not None,
-        cost,
-        candidate.expected_s,
-        candidate.offer.host,
-        candidate.offer.name,
-        candidate.offer.region or "",
-    )
+    return (is_rejected, cost, candidate.expected_s, offer.host, offer.name, offer.region or "")
 
 
 def format_usd(amount: float) -> str:

@@ -86,7 +86,7 @@ def test_what_modal_refuses_is_told_apart_and_nothing_is_left(modal_stand_in: Mo
         (Status.RESOURCE_EXHAUSTED, "Insufficient capacity for L4"): (NoCapacity, "no such machine free"),
         (Status.RESOURCE_EXHAUSTED, "GPU quota exceeded"): (MachineCannot, "quota"),
         (Status.PERMISSION_DENIED, "add a card first"): (MachineCannot, "payment method"),
-        (Status.INVALID_ARGUMENT, "no such GPU"): (MachineCannot, "refuses what was asked"),
+        (Status.INVALID_ARGUMENT, "no such GPU"): (MachineCannot, "refuses the request"),
         (Status.UNIMPLEMENTED, "too old"): (MachineCannot, "update the package"),
         (Status.UNAUTHENTICATED, "token as-verysecret is bad"): (MachineCannot, "MODAL_TOKEN_ID"),
     }
@@ -159,7 +159,7 @@ def test_a_modal_that_does_not_answer_is_not_waited_for_longer_than_told(modal_s
     from tests.hosts.standins.modal.server import Fault
 
     modal_stand_in.fail("AppGetOrCreate", Fault(hang_s=5.0))
-    with pytest.raises(NoAnswer, match="did not answer when its sandboxes were asked for: no answer in time"):
+    with pytest.raises(NoAnswer, match="did not answer when its sandboxes were listed: no answer in time"):
         ModalProvider(answer_within_s=0.3).list_ours()
 
 

@@ -122,7 +122,7 @@ def test_a_line_that_is_cut_is_taken_up_again_and_ctrl_c_brings_back_what_was_me
     measuring(process)
     assert gpu1.cut() > 0
     assert process.stderr is not None
-    assert "the line to gpu1 was lost; the work there goes on" in process.stderr.readline()
+    assert "the connection to gpu1 was lost; the job goes on there" in process.stderr.readline()
     wait_for(gpu1.sessions)
     (there,) = orders(gpu1)
     assert processes_of(there)
@@ -162,7 +162,7 @@ def test_a_client_that_is_killed_leaves_nothing_there_and_what_was_measured_come
         (("--on", "ssh:gpu1", "--gpu-type", "L44"), 2, "Did you mean L4"),
         (("--on", "ssh:gpu1", "--gpu-type", "L4,T4"), 2, "names several GPU models"),
         (("--on", "ssh:gpu1", "--ship", "nope"), 2, "--ship nope: there is no such file"),
-        ((*ON, "--gpu-type", "L4"), 3, "--gpu-type L4 was asked for, and on gpu1 there is no GPU"),
+        ((*ON, "--gpu-type", "L4"), 3, "--gpu-type L4 was requested, and on gpu1 there is no GPU"),
         ((*ON, "--device", "cpu:99"), 3, "There is no device cpu:99"),
     ],
 )

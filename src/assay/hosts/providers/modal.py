@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from urllib.parse import urlsplit
 
 from assay.core.errors import AssayError, MachineCannot
-from assay.hosts import offers as prices
+from assay.hosts.offers import provider_prices
 from assay.hosts.remote.connection import RemoteConnection, RemoteConnectionLost
 from assay.hosts.rented.host import RentedHost
 from assay.hosts.rented.provider import NoAnswer, NoCapacity, Provider, RentedMachine
@@ -64,11 +64,14 @@ def missing_credentials() -> str | None:
     return f"there are no credentials for Modal; {GET_ONE}"
 
 
+def _server_urls() -> list[str]:
+    return [url.strip() for url in (os.environ.get("MODAL_SERVER_URL") or "").split(",") if url.strip()]
+
+
 def _reason_not_encrypted() -> str | None:
     """Return a clause that the token would be sent unencrypted; null when it would not."""
-    server_url = os.environ.get("MODAL_SERVER_URL") or ""
-    for url in filter(None, server_url.split(",")):
-        parts = urlsplit(url.strip())
+    for url in _server_urls():
+        parts = urlsplit(url)
         if parts.scheme not in {"https", "unix"} and parts.hostname not in _LOOPBACK:
             return f"MODAL_SERVER_URL={url} is not https, and over anything else the token could be read"
     return None
@@ -76,15 +79,7 @@ def _reason_not_encrypted() -> str | None:
 
 def is_fake_server() -> bool:
     """Return whether Modal's address is on this machine: then a fake of Modal answers."""
-    server_url = os.environ.get("MODAL_SERVER_URL") or ""
-    return any(urlsplit(url.strip()).hostname in _LOOPBACK for url in server_url.split(","))
-
-
-def account_hash() -> str:
-    """Return an identifier of the account in use: a hash that does not reveal the token."""
-    settings = _settings()
-    identifying = (os.environ.get("MODAL_SERVER_URL", ""), *(settings.get(name, "") for name in _NAMES))
-    return hashlib.sha256("\n".join(identifying).encode()).hexdigest()[:12]
+    return any(urlsplit(url).hostname in _LOOPBACK for url in _server_urls())
 
 
 def without_secrets(text: str) -> str:
@@ -95,8 +90,13 @@ def without_secrets(text: str) -> str:
 
 
 def _settings() -> dict[str, str]:
-    """Return the credentials by variable name; the environment takes precedence over the file."""
-    profile = _profile()
+    """Return the credentials by variable name; the environment takes precedence over the profile in the SDK's file."""
+    profile: dict[str, object] = {}
+    if _file().exists():
+        tables = tomllib.loads(_file().read_text())
+        profiles = {name: values for name, values in tables.items() if isinstance(values, dict)}
+        active = next((name for name, values in profiles.items() if values.get("active") is True), "default")
+        profile = profiles.get(os.environ.get("MODAL_PROFILE") or active, {})
     settings = {name: os.environ.get(f"MODAL_{name}") or profile.get(name.lower()) for name in _NAMES}
     return {name: str(value) for name, value in settings.items() if value}
 
@@ -105,22 +105,13 @@ def _file() -> Path:
     return Path(os.environ.get("MODAL_CONFIG_PATH") or Path.home() / ".modal.toml")
 
 
-def _profile() -> dict[str, object]:
-    """Return the settings of the profile that the SDK would use; none when there is no file."""
-    if not _file().exists():
-        return {}
-    profiles = {name: values for name, values in tomllib.loads(_file().read_text()).items() if isinstance(values, dict)}
-    active = next((name for name, values in profiles.items() if values.get("active") is True), "default")
-    return profiles.get(os.environ.get("MODAL_PROFILE") or active, {})
-
-
 _LONGEST = 300
 
 
 def translate_error(error: Exception, doing: str) -> AssayError:
     """Return the error to raise in place of an error of the SDK.
 
-    ``doing`` is a clause: "when a sandbox was asked for". An error that is not a known refusal becomes `NoAnswer`, as
+    ``doing`` is a clause: "when a sandbox was requested". An error that is not a known refusal becomes `NoAnswer`, as
     the request may have taken effect.
     """
     if isinstance(error, AssayError):
@@ -138,32 +129,20 @@ def _translations() -> tuple[tuple[type[Exception] | tuple[type[Exception], ...]
     """Return the error to raise and its message template for each SDK error; the first match counts."""
     from modal import exception as sdk
 
+    no_payment = "Modal does not allow it {doing}: {said}; has the workspace a payment method?"
+    limit = "A quota, spending or rate limit at Modal was reached {doing}: {said}; see the workspace's usage page."
+    no_image = "Modal could not build the image {doing}: {said}; name another with --image."
+    old_sdk = "Modal does not serve this version of its SDK {doing}: {said}; update the package modal."
     return (
         (sdk.AuthError, MachineCannot, f"Modal does not accept the credentials: {{said}}; {GET_ONE}."),
-        (
-            sdk.PermissionDeniedError,
-            MachineCannot,
-            "Modal does not allow it {doing}: {said}; has the workspace a payment method?",
-        ),
+        (sdk.PermissionDeniedError, MachineCannot, no_payment),
         (sdk.ResourceExhaustedError, NoCapacity, "Modal has no such machine free now: {said}."),
-        (
-            sdk.ResourceExhaustedError,
-            MachineCannot,
-            "A quota, spending or rate limit at Modal was reached {doing}: {said}; see the workspace's usage page.",
-        ),
-        (
-            sdk.ImageBuildError,
-            MachineCannot,
-            "Modal could not build the image {doing}: {said}; name another with --image.",
-        ),
+        (sdk.ResourceExhaustedError, MachineCannot, limit),
+        (sdk.ImageBuildError, MachineCannot, no_image),
         (sdk.AlreadyExistsError, NoAnswer, "Modal has a sandbox of that name already: {said}"),
-        (
-            (sdk.VersionError, sdk.UnimplementedError),
-            MachineCannot,
-            "Modal does not serve this version of its SDK {doing}: {said}; update the package modal.",
-        ),
+        ((sdk.VersionError, sdk.UnimplementedError), MachineCannot, old_sdk),
         (sdk.ConflictError, MachineCannot, "The sandbox at Modal ended by itself {doing}: {said}."),
-        ((sdk.InvalidError, sdk.NotFoundError), MachineCannot, "Modal refuses what was asked {doing}: {said}."),
+        ((sdk.InvalidError, sdk.NotFoundError), MachineCannot, "Modal refuses the request {doing}: {said}."),
     )
 
 
@@ -232,15 +211,6 @@ class SdkCall(Generic[T]):
             return await task
 
 
-def call_sdk(make: Callable[[], Coroutine[object, object, T]], *, within_s: float) -> T:
-    """Return the result of one call.
-
-    Raises:
-        TimeoutError: It did not come in time.
-    """
-    return SdkCall(lambda _: make(), within_s=within_s).result()
-
-
 PIECE = 1 << 20
 """Bytes of standard input per write."""
 
@@ -277,7 +247,7 @@ class SandboxConnection(RemoteConnection):
             return error.error
         if isinstance(error, RemoteConnectionLost):
             return RemoteConnectionLost(str(error))
-        return RemoteConnectionLost(f"The line to the {self.where} is lost: {short_message(error)}.")
+        return RemoteConnectionLost(f"The connection to the {self.where} is lost: {short_message(error)}.")
 
     async def _work(self, script: str, feed: Iterable[bytes], callbacks: list[Take], within_s: float | None) -> int:
         import modal
@@ -341,8 +311,9 @@ async def _feed(program: Any, feed: Iterable[bytes]) -> None:
     """Send a program its standard input and close it; a program that has ended need not have read it all."""
     from modal import exception
 
+    chunks = iter(feed)
     try:
-        for data in _guarded_callback(feed):
+        while (data := _next_chunk(chunks)) is not None:
             for start in range(0, len(data), PIECE):
                 program.stdin.write(data[start : start + PIECE])
                 await program.stdin.drain.aio()
@@ -353,9 +324,9 @@ async def _feed(program: Any, feed: Iterable[bytes]) -> None:
             raise
 
 
-def _guarded_callback(feed: Iterable[bytes]) -> Iterator[bytes]:
+def _next_chunk(chunks: Iterator[bytes]) -> bytes | None:
     try:
-        yield from feed
+        return next(chunks, None)
     except Exception as error:
         raise _CallerError(error) from error
 
@@ -402,16 +373,30 @@ class ModalProvider(Provider):
         self._now = now
 
     def missing(self) -> str | None:
-        """Return a clause on the missing SDK or token and how to get it; null when both are here."""
+        """Return a clause on the missing SDK or token and how to get it; null when both are available."""
         return missing_credentials()
 
     def account(self) -> str:
-        """Return an identifier of the account; not a credential."""
-        return account_hash()
+        """Return an identifier of the account: a hash that does not reveal the token."""
+        settings = _settings()
+        identifying = (os.environ.get("MODAL_SERVER_URL", ""), *(settings.get(name, "") for name in _NAMES))
+        return hashlib.sha256("\n".join(identifying).encode()).hexdigest()[:12]
 
     def offers(self) -> tuple[Offer, ...]:
         """Return Modal's GPUs at their listed prices: its API reports neither prices nor free machines."""
-        return tuple(_offer(offer, count) for offer in prices.provider_prices(self.name) for count in COUNTS)
+        return tuple(
+            offer.model_copy(
+                update={
+                    "name": _gpu_name(offer.gpu or offer.name, count),
+                    "gpus": f"{count} × {offer.gpu}",
+                    "gpu_count": count,
+                    "usd_per_hour": None if offer.usd_per_hour is None else offer.usd_per_hour * count,
+                    "longest_s": float(LONGEST_S),
+                }
+            )
+            for offer in provider_prices(self.name)
+            for count in COUNTS
+        )
 
     def launch(self, request: InstanceRequest) -> RentedMachine:
         """Request a sandbox, once; Modal itself terminates it at the deadline."""
@@ -436,7 +421,7 @@ class ModalProvider(Provider):
                     tags=tags,
                     image=modal.Image.from_registry(request.image),
                     env=dict(request.environment) or None,
-                    gpu=_gpu(request.offer),
+                    gpu=_gpu_name(request.offer.gpu, request.offer.gpu_count or 1) if request.offer.gpu else None,
                     cpu=CORES,
                     memory=MEMORY_MIB,
                     timeout=left_s,
@@ -455,7 +440,7 @@ class ModalProvider(Provider):
 
         within_s = self._launch_within_s + 2 * self._answer_within_s
         try:
-            number = self._call(create, "when a sandbox was asked for", within_s=within_s)
+            number = self._call(create, "when a sandbox was requested", within_s=within_s)
         except NoAnswer:
             raise
         except MachineCannot as error:
@@ -465,7 +450,18 @@ class ModalProvider(Provider):
 
     def list_ours(self) -> tuple[RentedMachine, ...]:
         """Return Assay's sandboxes that have not ended."""
-        return self._call(self._list, "when its sandboxes were asked for")
+
+        async def fetch() -> tuple[RentedMachine, ...]:
+            import modal
+            from modal import exception
+
+            try:
+                app = await modal.App.lookup.aio(APP)
+            except exception.NotFoundError:
+                return ()
+            return await _listed(app, MADE_BY)
+
+        return self._call(fetch, "when its sandboxes were listed")
 
     def find(self, number: str) -> RentedMachine | None:
         """Return a sandbox's current state, with how it ended; null when Modal does not know it."""
@@ -480,7 +476,7 @@ class ModalProvider(Provider):
             except exception.NotFoundError:
                 return None
 
-        return self._call(fetch, f"when the sandbox {number} was looked at")
+        return self._call(fetch, f"when the sandbox {number} was queried")
 
     def terminate(self, number: str) -> None:
         """Request a sandbox's termination; do nothing when it has ended."""
@@ -494,21 +490,11 @@ class ModalProvider(Provider):
                 await sandbox.terminate.aio()
                 await sandbox.detach.aio()
 
-        self._call(stop, f"when the sandbox {number} was to be ended")
+        self._call(stop, f"when the sandbox {number} was terminated")
 
     def connect(self, machine: RentedMachine) -> SandboxConnection | None:
         """Return a connection to a sandbox; null when it has ended or is ending."""
         return SandboxConnection(machine.number) if machine.stage == "up" else None
-
-    async def _list(self) -> tuple[RentedMachine, ...]:
-        import modal
-        from modal import exception
-
-        try:
-            app = await modal.App.lookup.aio(APP)
-        except exception.NotFoundError:
-            return ()
-        return await _listed(app, MADE_BY)
 
     def _check_nothing_created(self, name: str, error: MachineCannot) -> None:
         """Check that a refusal left nothing: the SDK retries, and an earlier attempt may have created a sandbox.
@@ -528,33 +514,20 @@ class ModalProvider(Provider):
     def _call(
         self, make: Callable[[], Coroutine[object, object, T]], doing: str, *, within_s: float | None = None
     ) -> T:
-        _silence_logging()
+        import logging
+
+        import modal  # noqa: F401 - it sets its own log level on import
+
+        logging.getLogger("modal-client").setLevel(logging.CRITICAL)  # the SDK's log stays out of our output
         try:
-            return call_sdk(make, within_s=within_s or self._answer_within_s)
+            return SdkCall(lambda _: make(), within_s=within_s or self._answer_within_s).result()
         except Exception as error:
             raise translate_error(error, doing) from error
 
 
-def _offer(offer: Offer, count: int) -> Offer:
-    price = None if offer.usd_per_hour is None else offer.usd_per_hour * count
-    name = EXACT.get(offer.gpu or "", offer.name)
-    return offer.model_copy(
-        update={
-            "name": name if count == 1 else f"{name}:{count}",
-            "gpus": f"{count} × {offer.gpu}",
-            "gpu_count": count,
-            "usd_per_hour": price,
-            "longest_s": float(LONGEST_S),
-        }
-    )
-
-
-def _gpu(offer: Offer) -> str | None:
-    """Return Modal's name of a GPU, exact and with the count; null: none."""
-    if offer.gpu is None:
-        return None
-    count = offer.gpu_count or 1
-    name = EXACT.get(offer.gpu, offer.gpu)
+def _gpu_name(gpu: str, count: int) -> str:
+    """Return Modal's name of a GPU, exact and with the count."""
+    name = EXACT.get(gpu, gpu)
     return name if count == 1 else f"{name}:{count}"
 
 
@@ -583,15 +556,6 @@ def _machine(number: str, tags: dict[str, str]) -> RentedMachine:
         usd_per_hour=float(price) if price else None,
         since=datetime.strptime(since, _TIME).replace(tzinfo=UTC) if since else None,
     )
-
-
-def _silence_logging() -> None:
-    """Keep the SDK's log out of our output."""
-    import logging
-
-    import modal  # noqa: F401 - it sets its own level on import
-
-    logging.getLogger("modal-client").setLevel(logging.CRITICAL)
 
 
 HOST = RentedHost(ModalProvider())

@@ -24,7 +24,7 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path, PurePosixPath
 from shlex import quote
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
@@ -67,11 +67,13 @@ def wheel_contents() -> dict[str, bytes]:
     if not (package / "cli/main.py").is_file():
         raise BadInput(f"{SOURCE_VARIABLE} is {package}, which is not the package of Assay.")
     described = f"{PACKAGE_NAME.replace('-', '_')}-{__version__}.dist-info"
-    files = {f"assay/{path.relative_to(package)}": path.read_bytes() for path in _sources(package)}
+    paths = [path for path in sorted(package.rglob("*")) if path.is_file() and "__pycache__" not in path.parts]
+    files = {f"assay/{p.relative_to(package)}": p.read_bytes() for p in paths if not p.name.startswith(".")}
     files[f"{described}/METADATA"] = _metadata(package)
     files[f"{described}/WHEEL"] = b"Wheel-Version: 1.0\nGenerator: assay\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
     files[f"{described}/entry_points.txt"] = b"[console_scripts]\nassay = assay.cli.entry:main\n"
-    rows = [f"{name},sha256={_hash(data)},{len(data)}\n" for name, data in files.items()]
+    digests = {name: urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=") for name, data in files.items()}
+    rows = [f"{name},sha256={digest.decode()},{len(files[name])}\n" for name, digest in digests.items()]
     files[f"{described}/RECORD"] = "".join([*rows, f"{described}/RECORD,,\n"]).encode()
     return files
 
@@ -91,39 +93,24 @@ def wheel() -> bytes:
     return buffer.getvalue()
 
 
-def _sources(package: Path) -> list[Path]:
-    files = [path for path in package.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
-    return sorted(path for path in files if not path.name.startswith("."))
-
-
-def _hash(data: bytes) -> str:
-    return urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
-
-
 def _metadata(package: Path) -> bytes:
     """Return the wheel's metadata: from the source tree around the package, else from the installed package."""
-    needs, python = _declared(package.parents[1] / "pyproject.toml") or _installed()
+    try:
+        project: dict[str, Any] = tomllib.loads((package.parents[1] / "pyproject.toml").read_text())["project"]
+        declared = project if project.get("name") == PACKAGE_NAME else None
+    except (OSError, KeyError, tomllib.TOMLDecodeError):
+        declared = None
+    if declared is not None:
+        needs, python = declared["dependencies"], declared["requires-python"]
+    else:
+        try:
+            installed = distribution(PACKAGE_NAME)
+        except PackageNotFoundError:
+            raise MachineCannot(f"The package {PACKAGE_NAME} is not fully installed here: it cannot be sent.") from None
+        needs = [need for need in installed.requires or [] if not re.search(r";.*\bextra\b", need)]
+        python = installed.metadata["Requires-Python"] or ">=3.11"
     lines = ["Metadata-Version: 2.1", f"Name: {PACKAGE_NAME}", f"Version: {__version__}", f"Requires-Python: {python}"]
     return "\n".join([*lines, *(f"Requires-Dist: {requirement}" for requirement in needs), ""]).encode()
-
-
-def _declared(path: Path) -> tuple[list[str], str] | None:
-    try:
-        project: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))["project"]
-    except (OSError, KeyError, tomllib.TOMLDecodeError):
-        return None
-    return (project["dependencies"], project["requires-python"]) if project.get("name") == PACKAGE_NAME else None
-
-
-def _installed() -> tuple[list[str], str]:
-    try:
-        installed = distribution(PACKAGE_NAME)
-    except PackageNotFoundError:
-        raise MachineCannot(
-            f"The package {PACKAGE_NAME} is not installed here as a whole, so that it cannot be sent."
-        ) from None
-    needs = [requirement for requirement in installed.requires or [] if not re.search(r";.*\bextra\b", requirement)]
-    return needs, installed.metadata["Requires-Python"] or ">=3.11"
 
 
 def start_folder(files: tuple[UploadedFile, ...]) -> str:
@@ -194,10 +181,13 @@ def prepare_environment(connection: RemoteConnection, job: Job) -> None:
     chunks = (data[at : at + CHUNK] for at in range(0, len(data), CHUNK))
     result = connection.do(_script(job), feed=chunks, within_s=CREATE_TIMEOUT_S)
     if result.code == NO_PYTHON:
-        raise MachineCannot(_no_python(connection, job, result))
+        old = result.out.decode("utf-8", errors="replace").strip()
+        if old:
+            needed = f"Assay needs Python {'.'.join(map(str, MINIMUM_PYTHON))} or later"
+            raise MachineCannot(f"{connection.where} has {old}, and {needed}; name another one with --remote-python.")
+        raise MachineCannot(f"{connection.where} has no {job.python}; --remote-python names the interpreter there.")
     if result.code != 0:
-        why = last_line(result.err) or f"exit code {result.code}"
-        raise MachineCannot(f"Assay cannot be set up on {connection.where}: {explain_error(why)}.")
+        raise MachineCannot(f"Assay cannot be set up on {connection.where}: {failure_reason(result)}.")
 
 
 def last_line(data: bytes) -> str:
@@ -206,21 +196,10 @@ def last_line(data: bytes) -> str:
     return lines[-1].rstrip(".") if lines else ""
 
 
-def explain_error(why: str) -> str:
-    """Return a reason, with its cause in plain words where that is known."""
+def failure_reason(result: RemoteResult) -> str:
+    """Return why a script failed there, with the cause in plain words where that is known."""
+    why = last_line(result.err) or f"exit code {result.code}"
     return f"its disk is full ({why})" if "No space left" in why or "quota" in why.lower() else why
-
-
-def _no_python(connection: RemoteConnection, job: Job, result: RemoteResult) -> str:
-    least = ".".join(map(str, MINIMUM_PYTHON))
-    old = result.out.decode("utf-8", errors="replace").strip()
-    if old:
-        return (
-            f"{connection.where} has {old}, and Assay needs Python {least} or later; name another one "
-            "with --remote-python."
-        )
-    what = "no python3" if job.python == PYTHON else f"no {job.python}"
-    return f"{connection.where} has {what}; --remote-python names the interpreter there."
 
 
 def _script(job: Job) -> str:
@@ -380,7 +359,7 @@ def download_run(connection: RemoteConnection, job: Job, script: str) -> tuple[P
         with tempfile.TemporaryDirectory(prefix=".brought-", dir=parent) as scratch:
             archive = Path(scratch) / "run.tar.gz"
             with archive.open("wb") as file:
-                result = connection.do(script, out=_download_into(file))
+                result = connection.do(script, out=file.write)
             if result.code == NOTHING_THERE:
                 return ()
             if result.code != 0:
@@ -389,17 +368,14 @@ def download_run(connection: RemoteConnection, job: Job, script: str) -> tuple[P
                 run = _verify_run(archive, Path(scratch) / DOWNLOADED, json.loads(result.err)["start"], job)
             except NOT_A_RUN as error:
                 raise MachineCannot(_keep_broken(archive, job, connection.where, error)) from error
-            run_path = _install_run(run, parent)
+            target = parent / run.name
+            if target.exists():  # the older state of a resumed run
+                target.rename(run.parent / f"{run.name}.before")
+            run.rename(target)
+            point_latest(parent, target.name)
     Path(job.folder).mkdir(parents=True, exist_ok=True)
-    append_line(Path(job.folder) / RUN, str(run_path))
-    return (run_path,)
-
-
-def _download_into(file: IO[bytes]) -> Callable[[bytes], None]:
-    def write(data: bytes) -> None:
-        file.write(data)
-
-    return write
+    append_line(Path(job.folder) / RUN, str(target))
+    return (target,)
 
 
 def _verify_run(archive: Path, scratch: Path, start: str, job: Job) -> Path:
@@ -431,14 +407,3 @@ def _keep_broken(archive: Path, job: Job, where: str, error: Exception) -> str:
     shutil.move(archive, broken_archive)
     why = " ".join(str(error).split()).replace(f"{archive.parent}/{DOWNLOADED}/", "").rstrip(".")
     return f"What came back from {where} is not a run that can be believed ({why}); it is kept as {broken_archive}."
-
-
-def _install_run(run: Path, parent: Path) -> Path:
-    """Move a run to its place, replacing the older state of a resumed run."""
-    target = parent / run.name
-    if target.exists():
-        old = run.parent / f"{run.name}.before"
-        target.rename(old)
-    run.rename(target)
-    point_latest(parent, target.name)
-    return target
