@@ -74,9 +74,8 @@ def error_message(response: httpx.Response) -> str:
     if not isinstance(content, dict):
         return ""
     details = content.get("errors")
-    messages = (
-        [detail.get("message") for detail in details if isinstance(detail, dict)] if isinstance(details, list) else []
-    )
+    entries = details if isinstance(details, list) else []
+    messages = [entry.get("message") for entry in entries if isinstance(entry, dict)]
     texts = [text for text in (content.get("message"), *messages) if isinstance(text, str)]
     line = " ".join("; ".join(texts).split())
     return "".join(c for c in line if c.isprintable())[:_MAX_CHARACTERS].rstrip(". ")
@@ -301,9 +300,8 @@ def check_api_url(text: str) -> str:
         BadInput: It is neither.
     """
     parts = urlsplit(text)
-    if parts.scheme == "https" and parts.hostname and parts.username is None:
-        return text.rstrip("/")
-    if parts.scheme == "http" and parts.hostname in {"127.0.0.1", "::1"} and parts.username is None:
+    is_loopback = parts.scheme == "http" and parts.hostname in {"127.0.0.1", "::1"}
+    if parts.username is None and (is_loopback or (parts.scheme == "https" and parts.hostname)):
         return text.rstrip("/")
     raise BadInput("GITHUB_API_URL must begin with https://, as a token is sent there.")
 
@@ -333,11 +331,7 @@ def api_from_environment(environment: Mapping[str, str], repository: str | None 
 
 
 def repository_name(environment: Mapping[str, str], repository: str | None = None) -> str:
-    """Return the name of the repository.
-
-    Raises:
-        BadInput: None is given.
-    """
+    """Return the name of the repository; bad input where none is given."""
     return check_repository(repository or environment.get("GITHUB_REPOSITORY", ""))
 
 

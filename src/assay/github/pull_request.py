@@ -92,29 +92,23 @@ def propose_changes(measured: VerifiedResults, path: str, text: str) -> Proposal
         BadInput: It is not YAML, or lacks a key.
     """
     tree = YamlTree(text, path)
-    changes = tuple(_threshold_change(tree, answer, path) for answer in measured.answers)
+    places = [find_value(tree, answer.key, path) for answer in measured.answers]
+    changes = tuple(
+        ProposedChange(answer, tree.meaning(tree.slot(last, node)), answer.value)
+        for answer, (last, node) in zip(measured.answers, places, strict=True)
+    )
     reason = _rejection_reason(measured, changes, path)
     new_values = {change.answer.key: change.new for change in changes if change.differs}
     after = text if reason else yaml_edit.edit_text(text, new_values, name=path)
     return Proposal(measured, path, text, after, changes, reason)
 
 
-def _threshold_change(tree: YamlTree, answer: ThresholdAnswer, path: str) -> ProposedChange:
-    last, node = find_value(tree, answer.key, path)
-    return ProposedChange(answer, tree.meaning(tree.slot(last, node)), answer.value)
-
-
 def _rejection_reason(measured: VerifiedResults, changes: tuple[ProposedChange, ...], path: str) -> str | None:
     """Return why nothing is proposed, the most serious reason first; null where something is."""
-    failing = [
-        change for change in changes if change.answer.judged_threshold.measured and change.answer.parity != "passed"
-    ]
-    if failing:
-        parity_phrase = PARITY_PHRASES[failing[0].answer.parity]
-        return (
-            f"Parity {parity_phrase} for {failing[0].answer.key}: a fast path that is not known to be right is not "
-            "made the rule."
-        )
+    for answer in (change.answer for change in changes):
+        if answer.judged_threshold.measured and answer.parity != "passed":
+            phrase = PARITY_PHRASES[answer.parity]
+            return f"Parity {phrase} for {answer.key}: a fast path that is not known to be right is not made the rule."
     if measured.is_fake:
         return "The driver calls itself a fake: what it says was not measured on any GPU."
     if all(change.new is None for change in changes):
@@ -237,17 +231,15 @@ class PullRequestDraft:
     body: str
 
 
-def find_pull_request(api: GitHubApi, branch: str, base: str) -> dict[str, Any] | None:
+def find_pull_request(api: GitHubApi, branch: str, base: str) -> Any | None:
     """Return the open pull request of one of Assay's branches; null: there is none."""
     owner = api.repository.partition("/")[0]
     what = "look for an open pull request"
     pull_requests = api.get("/pulls", what, state="open", head=f"{owner}:{branch}", base=base)
-    matching = [
-        pull_request
-        for pull_request in pull_requests
-        if get_field(pull_request, "head", "ref") == branch and get_field(pull_request, "base", "ref") == base
-    ]
-    return matching[0] if matching else None
+    for pull_request in pull_requests:
+        if get_field(pull_request, "head", "ref") == branch and get_field(pull_request, "base", "ref") == base:
+            return pull_request
+    return None
 
 
 def publish_pull_request(api: GitHubApi, draft: PullRequestDraft) -> PublishedPullRequest:
@@ -297,7 +289,7 @@ def _is_up_to_date(api: GitHubApi, tip: str, draft: PullRequestDraft) -> bool:
     return parents == [draft.file.commit] and read_file(api, draft.branch, draft.file.path).text == draft.text
 
 
-def _update_pull_request(api: GitHubApi, draft: PullRequestDraft, existing: dict[str, Any]) -> PublishedPullRequest:
+def _update_pull_request(api: GitHubApi, draft: PullRequestDraft, existing: Any) -> PublishedPullRequest:
     number = int(get_field(existing, "number"))
     content = {"title": draft.title, "body": draft.body}
     what = f"bring pull request {number} up to date"
@@ -309,7 +301,7 @@ def _open_pull_request(api: GitHubApi, draft: PullRequestDraft) -> PublishedPull
     content = {"title": draft.title, "body": draft.body, "head": draft.branch, "base": draft.base}
     what = "open a pull request"
 
-    def look() -> dict[str, Any] | None:
+    def look() -> Any | None:
         return find_pull_request(api, draft.branch, draft.base)
 
     try:

@@ -77,7 +77,11 @@ def read_event(environment: Mapping[str, str]) -> WorkflowEvent:
         raise BadInput("GITHUB_EVENT_NAME and GITHUB_EVENT_PATH are not set: this runs in a workflow of GitHub.")
     if re.fullmatch(r"[a-z_]{1,40}", name) is None:
         raise BadInput("GITHUB_EVENT_NAME is not the name of an event.")
-    content = _read_content(Path(path))
+    if Path(path).is_file() and Path(path).stat().st_size > MAX_EVENT_BYTES:
+        raise BadInput("The event's file is too large to be one of GitHub's.")
+    content: Any = read_json(Path(path))
+    if not isinstance(content, dict):
+        raise BadInput("The event's file holds no event: it must be a mapping.")
     ref, sha = environment.get("GITHUB_REF", ""), environment.get("GITHUB_SHA", "")
     issue, comment = _mapping(content, "issue"), _mapping(content, "comment")
     sender = _mapping(comment, "user") if name == "issue_comment" else _mapping(content, "sender")
@@ -112,15 +116,6 @@ def parse_pull_request(data: Mapping[str, Any]) -> PullRequestState:
         branch=_matching_text(head.get("ref"), BRANCH),
         open=data.get("state") == "open",
     )
-
-
-def _read_content(path: Path) -> dict[str, Any]:
-    if path.is_file() and path.stat().st_size > MAX_EVENT_BYTES:
-        raise BadInput("The event's file is too large to be one of GitHub's.")
-    content = read_json(path)
-    if not isinstance(content, dict):
-        raise BadInput("The event's file holds no event: it must be a mapping.")
-    return content
 
 
 def _mapping(data: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -350,8 +345,8 @@ def _request_for(
 
 def request_outputs(request: BenchmarkRequest | NoRequest) -> dict[str, str]:
     """Return the outputs of a request for the next jobs; all empty where there is none."""
-    names = ("gpu_types", "repository", "commit", "branch", "pull_request", "create_pr")
     if isinstance(request, NoRequest):
+        names = ("gpu_types", "repository", "commit", "branch", "pull_request", "create_pr")
         return {"go": "false", **dict.fromkeys(names, "")}
     return {
         "go": "true",
@@ -359,8 +354,8 @@ def request_outputs(request: BenchmarkRequest | NoRequest) -> dict[str, str]:
         "repository": request.repository,
         "commit": request.commit,
         "branch": request.branch or "",
-        "pull_request": "" if request.pull_request is None else str(request.pull_request),
-        "create_pr": "true" if request.create_pr else "false",
+        "pull_request": str(request.pull_request or ""),
+        "create_pr": str(request.create_pr).lower(),
     }
 
 

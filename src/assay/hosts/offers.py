@@ -61,12 +61,6 @@ def provider_prices(host: str) -> tuple[Offer, ...]:
     )
 
 
-def listed_usd_per_hour(host: str, kind: str) -> tuple[float, str] | None:
-    """Return the listed price of one GPU of a type, and its date; null where it is not listed."""
-    prices = load_price_list().get(host)
-    return (prices.usd_per_hour[kind], prices.priced_on) if prices and kind in prices.usd_per_hour else None
-
-
 def listed_gpu_types() -> dict[str, tuple[str, ...]]:
     """Return each provider's GPU types from the price list."""
     return {host: tuple(at_host.usd_per_hour) for host, at_host in load_price_list().items()}

@@ -5,6 +5,7 @@ Also the files that the job's ranks and nodes write into its folder, from which 
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -83,14 +84,11 @@ def write_rank(folder: Path, rank: RankRecord) -> None:
 
 def read_ranks(folder: Path) -> dict[int, RankRecord]:
     """Return the ranks that have started; a file that is still being written is skipped until the next poll."""
-    by_rank: dict[int, RankRecord] = {}
+    ranks: list[RankRecord] = []
     for path in (folder / "ranks").glob("*.json"):
-        try:
-            rank = RankRecord.model_validate(read_json(path))
-        except (BadInput, ValidationError):
-            continue
-        by_rank[rank.rank] = rank
-    return dict(sorted(by_rank.items()))
+        with contextlib.suppress(BadInput, ValidationError):
+            ranks.append(RankRecord.model_validate(read_json(path)))
+    return {rank.rank: rank for rank in sorted(ranks, key=lambda rank: rank.rank)}
 
 
 def read_nodes(folder: Path) -> dict[str, bool]:

@@ -18,7 +18,7 @@ from assay.hosts.rented.budget import (
     reason_over_budget,
     spent_usd,
 )
-from assay.hosts.rented.journal import JournalEntry, RentalJournal, replay_entries
+from assay.hosts.rented.journal import JournalEntry, RentalJournal, RentalRecord, replay_entries
 from assay.hosts.rented.provider import deadline_of_machine, job_of_machine, machine_name
 
 if TYPE_CHECKING:
@@ -44,11 +44,16 @@ WHOLE = (
 )
 
 
+def unanswered(rental: RentalRecord) -> int:
+    """Return how many requests may have created a machine that is not recorded."""
+    return rental.request_count - rental.refused - len(rental.machines)
+
+
 def test_the_journal_tells_what_became_of_an_order() -> None:
     (rental,) = replay_entries(WHOLE)
     assert rental.quoted_usd(NOON) == pytest.approx(0.6), "half an hour, whatever time it is now"
     assert rental.billed_usd == 0.61
-    assert (rental.unanswered, rental.released_at is not None) == (0, True)
+    assert (unanswered(rental), rental.released_at is not None) == (0, True)
     assert committed_usd(rental, NOON) == 0.61, "what was billed counts, not what was quoted"
 
 
@@ -60,9 +65,9 @@ def test_while_it_runs_the_most_it_may_cost_counts() -> None:
 
 
 def test_a_request_without_an_answer_may_have_made_something() -> None:
-    assert replay_entries(WHOLE[:2])[0].unanswered == 1
-    assert replay_entries((*WHOLE[:2], entry("refused")))[0].unanswered == 0
-    assert replay_entries((*WHOLE[:3], entry("requested")))[0].unanswered == 1
+    assert unanswered(replay_entries(WHOLE[:2])[0]) == 1
+    assert unanswered(replay_entries((*WHOLE[:2], entry("refused")))[0]) == 0
+    assert unanswered(replay_entries((*WHOLE[:3], entry("requested")))[0]) == 1
 
 
 def test_every_prefix_of_a_journal_makes_sense_and_garbage_is_counted(tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ def test_a_folder_that_the_nodes_do_not_see_is_suspected(stand_ins: StandIns, wa
 
 def test_which_nodes_is_not_said_to_sbatch() -> None:
     for argument in ("-wn1", "-x n2", "--nodelist=n1", "--exclude=n2", "--nodef=f"):
-        with pytest.raises(BadInput, match="which nodes is said with --nodelist"):
+        with pytest.raises(BadInput, match="nodes are selected with --nodelist"):
             array_script(order(arguments=(argument,)), 2, 1, None)
     assert "--exclusive" in array_options(order(), 2, 1, None)
     assert "--output=/a/100%%/slurm-3/%a.log" in array_options(order(folder="/a/100%"), 2, 3, None)

@@ -207,7 +207,7 @@ def test_a_node_that_is_out_of_order_before_its_turn_is_given_up(
         (("slurm", "--nodes", "9"), 3, "9 nodes are asked for, and the partition main has 2."),
         (("slurm", "--nodes", "1", "--nodelist", "n1"), 2, "exclude each other"),
         (("slurm", "--nodelist", "n[1"), 2, "--nodelist n[1 is no list of nodes"),
-        (("slurm", "--sbatch-arg=-wn1"), 2, "which nodes is said with --nodelist"),
+        (("slurm", "--sbatch-arg=-wn1"), 2, "nodes are selected with --nodelist"),
         (("slurm", "--sbatch-arg=--nonsense=1"), 2, "unrecognized option"),
         (("slurm", "--time", "20h"), 3, "it asks for more time than the partition gives (PartitionTimeLimit)"),
         (("local", "--attempts", "3"), 2, "--attempts needs a remote host"),

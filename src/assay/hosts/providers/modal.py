@@ -184,16 +184,13 @@ class SdkCall(Generic[T]):
             while (callback := self._callbacks.get()) is not None:
                 callback()
         except BaseException:
-            self._cancel()
+            with contextlib.suppress(CancelledError, RuntimeError):  # it never started, or has just ended by itself
+                loop, task = self._started.result()
+                loop.call_soon_threadsafe(task.cancel)
             raise
         finally:
             self._thread.join()
         return self._done.result()
-
-    def _cancel(self) -> None:
-        with contextlib.suppress(CancelledError, RuntimeError):  # it never started, or has just ended by itself
-            loop, task = self._started.result()
-            loop.call_soon_threadsafe(task.cancel)
 
     def _run(self) -> None:
         try:

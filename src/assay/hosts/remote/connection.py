@@ -249,7 +249,7 @@ class SshConnection(RemoteConnection):
             *_settings(f"ServerAliveInterval={SILENT_S}", f"ServerAliveCountMax={SILENCES}", "ClearAllForwardings=yes"),
             *(("-p", str(port)) if port is not None else ()),
             *(("-i", str(identity), *_settings("IdentitiesOnly=yes")) if identity is not None else ()),
-            *(_host_key_options(known_hosts) if known_hosts is not None else ()),
+            *(_settings(*_first_host_key(known_hosts)) if known_hosts is not None else ()),
             *options,
         )
         self._connection: _ControlMaster | None = None
@@ -400,7 +400,6 @@ def _settings(*settings: str) -> tuple[str, ...]:
     return tuple(word for setting in settings for word in ("-o", setting))
 
 
-def _host_key_options(path: Path) -> tuple[str, ...]:
-    """Return options that accept the host key presented first, and no other afterwards."""
-    settings = (f"UserKnownHostsFile={path}", f"GlobalKnownHostsFile={os.devnull}", "StrictHostKeyChecking=accept-new")
-    return _settings(*settings)
+def _first_host_key(path: Path) -> tuple[str, ...]:
+    """Return settings that accept the host key presented first, and no other afterwards."""
+    return (f"UserKnownHostsFile={path}", f"GlobalKnownHostsFile={os.devnull}", "StrictHostKeyChecking=accept-new")

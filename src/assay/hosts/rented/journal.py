@@ -71,11 +71,6 @@ class RentalRecord(_Terms):
         default=None, description="When all of it was confirmed gone; null: not yet."
     )
 
-    @property
-    def unanswered(self) -> int:
-        """How many requests may have created a machine that is not recorded."""
-        return max(0, self.request_count - self.refused - len(self.machines))
-
     def quoted_usd(self, now: datetime) -> float | None:
         """Return the cost of its machines in USD at quoted prices; null where a price is missing."""
         total = 0.0

@@ -47,24 +47,32 @@ TASKS_PER_S = 100
 """Polling an array of this many tasks once a second costs the controller about as much as polling one job."""
 
 
+@dataclass
+class SubmittedArray:
+    """A submitted array: its lease, its logs, and the nodes that Slurm refused, with the reason."""
+
+    lease: Lease
+    logs: Path
+    refused: dict[str, str]
+
+
 class ArrayWatch:
     """Watches one array; reports each task's end once, with its outcome, and no longer polls it."""
 
     def __init__(
         self,
         rental: Rental,
-        tasks: Mapping[int, str],
-        folders: Mapping[int, Path],
-        ended: Callable[[int, QueueEntry | None], NodeProgress],
+        jobs: Mapping[str, Job],
+        submitted: SubmittedArray,
         report: Callable[[Iterable[NodeProgress]], None],
     ) -> None:
         self._number = rental.number
-        self._open = dict(tasks)
-        self._folders = folders
-        self._ended = ended
+        self._jobs = tuple(jobs.values())
+        self._logs = submitted.logs
+        self._open = {index: node for index, node in enumerate(jobs) if node not in submitted.refused}
         self._report = report
         self._queue = QueuePoll(rental.name, by_task=True)
-        self._last_progress = {node: self._waits(index) for index, node in tasks.items()}
+        self._last_progress = {node: self._waits(index) for index, node in self._open.items()}
         self._finished: set[int] = set()
 
     def wait(self) -> None:
@@ -83,7 +91,7 @@ class ArrayWatch:
     def _new_ends(self) -> bool:
         """Return whether another task has written its end marker."""
         waiting = self._open.keys() - self._finished
-        new = {index for index in waiting if (self._folders[index] / run_job.ENDED).exists()}
+        new = {index for index in waiting if (Path(self._jobs[index].folder) / run_job.ENDED).exists()}
         self._finished |= new
         return bool(new)
 
@@ -108,7 +116,7 @@ class ArrayWatch:
 
     def _step(self, index: int, node: str, entry: QueueEntry | None) -> NodeProgress:
         if entry is None or entry.over:
-            return self._ended(index, entry)
+            return self._task_end(index, node, entry)
         task = f"{self._number}_{index}"
         if not entry.waiting:
             return NodeProgress(node=node, state="runs", task=task)
@@ -117,6 +125,24 @@ class ArrayWatch:
             why = f"Slurm would never start it: {commands.wait_reason(entry.reason)}"
             return NodeProgress(node=node, state="failed", task=task, reason=why)
         return self._waits(index, None if entry.reason == "None" else commands.wait_reason(entry.reason))
+
+    def _task_end(self, index: int, node: str, entry: QueueEntry | None) -> NodeProgress:
+        """Return how one node's task ended."""
+        job, task = self._jobs[index], f"{self._number}_{index}"
+        folder = Path(job.folder)
+        wait_for_files(entry, folder)
+        rank = run_job.read_ranks(folder).get(0)
+        code = None if rank is None else rank.exit_code
+        if code in WHOLE_EXIT_CODES:
+            return NodeProgress(node=node, state="done", task=task, exit_code=code)
+        job_traces = collect_traces(folder, (node,), self._logs / f"{index}.log")
+        run = run_job.recorded_run(folder)
+        reason = (
+            job_outcome(entry, job_traces, job).reason
+            or (failed_trials_text(run) if run is not None and code == EXIT_STOPPED else None)
+            or job_traces.words.get(0, "").removeprefix("assay: ")
+        )
+        return NodeProgress(node=node, state="failed", task=task, exit_code=code, reason=reason or f"exit code {code}")
 
     def _waits(self, index: int, reason: str | None = None) -> NodeProgress:
         return NodeProgress(node=self._open[index], state="waits", task=f"{self._number}_{index}", reason=reason)
@@ -142,15 +168,6 @@ DEFAULT_MAX_ARRAY = 1000
 """Largest number of tasks per array where Slurm does not report it."""
 
 MAX_ATTEMPTS = 3
-
-
-@dataclass
-class SubmittedArray:
-    """A submitted array: its lease, its logs, and the nodes that Slurm refused, with the reason."""
-
-    lease: Lease
-    logs: Path
-    refused: dict[str, str]
 
 
 class SlurmArrays:
@@ -191,15 +208,7 @@ class SlurmArrays:
         submitted = self._submitted[rental.name]
         if submitted.refused:
             report([NodeProgress(node=node, state="failed", reason=why) for node, why in submitted.refused.items()])
-        nodes = tuple(jobs)
-
-        def ended(index: int, entry: QueueEntry | None) -> NodeProgress:
-            node, log = nodes[index], submitted.logs / f"{index}.log"
-            return _task_end(f"{rental.number}_{index}", node, jobs[node], log, entry)
-
-        tasks = {index: node for index, node in enumerate(nodes) if node not in submitted.refused}
-        folders = {index: Path(jobs[node].folder) for index, node in tasks.items()}
-        ArrayWatch(rental, tasks, folders, ended, report).wait()
+        ArrayWatch(rental, jobs, submitted, report).wait()
 
     def release(self, rental: Rental) -> None:
         """Cancel what is left of the array, and confirm that it is gone."""
@@ -242,21 +251,3 @@ def _bind_tasks(array: str, nodes: tuple[str, ...]) -> dict[str, str]:
     if result.code != 0:
         raise MachineCannot(f"Slurm does not release the array {array}: {result.reason}.")
     return refused
-
-
-def _task_end(task: str, node: str, job: Job, log: Path, entry: QueueEntry | None) -> NodeProgress:
-    """Return how one node's task ended."""
-    folder = Path(job.folder)
-    wait_for_files(entry, folder)
-    rank = run_job.read_ranks(folder).get(0)
-    code = None if rank is None else rank.exit_code
-    if code in WHOLE_EXIT_CODES:
-        return NodeProgress(node=node, state="done", task=task, exit_code=code)
-    job_traces = collect_traces(folder, (node,), log)
-    run = run_job.recorded_run(folder)
-    reason = (
-        job_outcome(entry, job_traces, job).reason
-        or (failed_trials_text(run) if run is not None and code == EXIT_STOPPED else None)
-        or job_traces.words.get(0, "").removeprefix("assay: ")
-    )
-    return NodeProgress(node=node, state="failed", task=task, exit_code=code, reason=reason or f"exit code {code}")

@@ -221,12 +221,8 @@ def parse_time_limit(text: str) -> float | None:
         return None
     days, *fields = match.groups()
     parts = [int(part) for part in fields if part is not None]
-    if days is not None:
-        hours, minutes, secs = (*parts, 0, 0)[:3]
-    elif len(parts) == 3:
-        hours, minutes, secs = parts
-    else:
-        hours, minutes, secs = (0, *(*parts, 0)[:2])
+    has_hours = days is not None or len(parts) == 3
+    hours, minutes, secs = (*parts, 0, 0)[:3] if has_hours else (0, *parts, 0)[:3]
     return float(int(days or 0) * 86400 + hours * 3600 + minutes * 60 + secs)
 
 
