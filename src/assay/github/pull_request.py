@@ -92,10 +92,10 @@ def propose_changes(measured: VerifiedResults, path: str, text: str) -> Proposal
         BadInput: It is not YAML, or lacks a key.
     """
     tree = YamlTree(text, path)
-    places = [find_value(tree, answer.key, path) for answer in measured.answers]
+    nodes = [find_value(tree, answer.key, path) for answer in measured.answers]
     changes = tuple(
         ProposedChange(answer, tree.meaning(tree.slot(last, node)), answer.value)
-        for answer, (last, node) in zip(measured.answers, places, strict=True)
+        for answer, (last, node) in zip(measured.answers, nodes, strict=True)
     )
     reason = _rejection_reason(measured, changes, path)
     new_values = {change.answer.key: change.new for change in changes if change.differs}

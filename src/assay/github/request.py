@@ -243,11 +243,9 @@ class RequestQueries(Protocol):
 
     def may_write(self, login: str) -> bool:
         """Return whether a person may write to the repository."""
-        ...
 
     def change(self, number: int) -> PullRequestState:
         """Return the current state of a pull request."""
-        ...
 
 
 def decide_request(

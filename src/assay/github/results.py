@@ -90,8 +90,8 @@ def verify_results(file: Path, thresholds: Sequence[ThresholdSpec]) -> VerifiedR
     for entry in results.thresholds:
         spec = specs.get(entry.key)
         if spec is None:
-            known = ", ".join(specs)
-            raise BadInput(f"{file} has a threshold that is not among those of the repository: {known}.")
+            names = ", ".join(specs)
+            raise BadInput(f"{file} has a threshold that is not among those of the repository: {names}.")
         if (type(entry.never), entry.never) != (type(spec.never), spec.never):
             raise BadInput(f"{file} has another value for never than the thresholds of the repository have.")
     decisions = content_file.judge(None, content_file.decide_on)

@@ -245,11 +245,11 @@ def with_measured_gpus(fleet: FleetState, folder: Path) -> FleetState:
         origin: Origin = "fake" if run.machine.has_fake_driver else "real"
         here = GpuLocation(node=post.node, run=post.run)
         for gpu in gpus:
-            known = fleet_gpus.get(gpu.uuid) or FleetGpu(
+            fleet_gpu = fleet_gpus.get(gpu.uuid) or FleetGpu(
                 uuid=gpu.uuid, model=gpu.name, origin=origin, locations=(here,)
             )
-            locations = tuple(dict.fromkeys((*known.locations, here)))
-            fleet_gpus[gpu.uuid] = known.model_copy(update={"locations": locations})
+            locations = tuple(dict.fromkeys((*fleet_gpu.locations, here)))
+            fleet_gpus[gpu.uuid] = fleet_gpu.model_copy(update={"locations": locations})
     return fleet.model_copy(update={"gpus": tuple(fleet_gpus.values())})
 
 

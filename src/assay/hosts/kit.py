@@ -56,37 +56,29 @@ class ProviderBench(Protocol):
     @property
     def provider(self) -> Provider:
         """The provider, with credentials set, connected to the fake."""
-        ...
 
     @property
     def clock(self) -> RentalClock:
         """The clock of both provider and fake."""
-        ...
 
     @property
     def pace(self) -> RentalTimeouts:
         """The timeouts to use with the fake."""
-        ...
 
     def next(self, fault: Fault) -> None:
         """Inject this fault into the next request for a machine only."""
-        ...
 
     def running(self) -> Collection[str]:
         """Return the ids of all machines that cost money now, listed by the account or not."""
-        ...
 
     def made(self) -> int:
         """Return how many machines were ever created."""
-        ...
 
     def stranger(self) -> str:
         """Create a machine whose name is not ours, such as ``assay-dev``; return its id."""
-        ...
 
     def without_credentials(self) -> Provider:
         """Return the provider without credentials."""
-        ...
 
 
 class FakeRemoteWork(RemoteWork):

@@ -195,7 +195,7 @@ class Killer(Listener):
             os.kill(keeper, signal.SIGKILL)
 
 
-@pytest.mark.parametrize(("limit_s", "said"), [(2.5, "at its time limit"), (None, "what watched over it")])
+@pytest.mark.parametrize(("limit_s", "said"), [(2.5, "at its time limit"), (None, "its supervisor")])
 def test_an_order_ends_at_its_limit_or_when_its_keeper_is_killed_and_says_so(
     limit_s: float | None, said: str, gpu1: Server, workplace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -129,8 +129,8 @@ def test_frames_are_put_together_and_paths_there_become_paths_here(cuts: list[in
             "could not start on gpu7: No mod",
         ),
         ({"code": 4, "why": "time limit", "answered": True}, 4, "at its time limit of"),
-        ({"code": 4, "why": "unattended", "answered": True}, 4, "nobody had listened for 10"),
-        ({"code": None, "why": "unsupervised", "answered": False}, 4, "what watched over it on gpu7 was killed"),
+        ({"code": 4, "why": "unattended", "answered": True}, 4, "no client had listened for 10"),
+        ({"code": None, "why": "unsupervised", "answered": False}, 4, "its supervisor on gpu7 was killed"),
     ],
 )
 def test_how_an_order_ended_is_told(ended: dict[str, object], code: int, said: str | None) -> None:

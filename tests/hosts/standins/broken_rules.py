@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def _look_by_number_only(end: Any) -> dict[str, Any]:
     found = {number: end.context.find_machine(number) for number in sorted(end.open)}
     there = {number: machine for number, machine in found.items() if machine is not None}
-    end.seen |= there.keys()
+    end.ever_listed |= there.keys()
     return there
 
 

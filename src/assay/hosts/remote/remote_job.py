@@ -141,12 +141,13 @@ def job_data(job: Job, *, stand_in: bool = False) -> dict[str, Any]:
 def job_end(ended: dict[str, Any], job: Job, where: str) -> JobEnd:
     """Return how a job ended, with a reason where the remote Assay could not report it."""
     code, why, log = ended["code"], ended["why"], ended["log"]
+    limit = f" of {format_duration(job.limit_s)} (--time)" if job.limit_s else ""
+    unattended = format_duration(UNATTENDED_LIMIT_S)
     reasons = {
-        "time limit": f"it was ended on {where} at its time limit"
-        + (f" of {format_duration(job.limit_s)} (--time)" if job.limit_s else ""),
-        "unattended": f"it ended itself on {where}, as nobody had listened for {format_duration(UNATTENDED_LIMIT_S)}",
-        "stop requested": f"somebody else ended it on {where}",
-        "unsupervised": f"what watched over it on {where} was killed",
+        "time limit": f"it was stopped on {where} at its time limit{limit}",
+        "unattended": f"it stopped itself on {where}, as no client had listened for {unattended}",
+        "stop requested": f"somebody else stopped it on {where}",
+        "unsupervised": f"its supervisor on {where} was killed",
     }
     if why is not None:
         return JobEnd(exit_code=EXIT_STOPPED, reason=reasons.get(why, why))

@@ -80,8 +80,8 @@ def order_offers(provider: str, offers: Iterable[Offer], job: Job) -> tuple[Offe
                 f"{provider}'s {offer.gpu or offer.name} was chosen for ${chosen.usd_per_hour:.2f} an hour, and now "
                 f"its price is {now}; choose again, or set the most it may cost with --max-cost."
             )
-    place = None if chosen is None else (chosen.name, chosen.region)
-    return tuple(sorted(affordable, key=lambda o: ((o.name, o.region) != place, _price(o), o.name)))
+    chosen_key = None if chosen is None else (chosen.name, chosen.region)
+    return tuple(sorted(affordable, key=lambda o: ((o.name, o.region) != chosen_key, _price(o), o.name)))
 
 
 def _check_request(provider: str, offers: tuple[Offer, ...], job: Job) -> None:
@@ -278,7 +278,7 @@ class Termination:
     open: set[str] = field(default_factory=set)
     """Those that are not confirmed gone yet."""
 
-    seen: set[str] = field(default_factory=set)
+    ever_listed: set[str] = field(default_factory=set)
     """Those that the provider has listed before: once it no longer lists them, they are gone."""
 
     requested: dict[str, datetime] = field(default_factory=dict)
@@ -291,7 +291,7 @@ class Termination:
         machines = rental.machines if rental else ()
         self.numbers = _recorded_numbers(rental)
         self.open = {machine.number for machine in machines if machine.ended_at is None}
-        self.seen = {machine.number for machine in machines if machine.up_at is not None}
+        self.ever_listed = {machine.number for machine in machines if machine.up_at is not None}
         settled_at = _latest_creation_at(rental, started_at) + timedelta(seconds=context.timeouts.appears_within_s)
         give_up_at = max(started_at, settled_at) + timedelta(seconds=context.timeouts.gone_within_s)
         announced = False
@@ -300,7 +300,7 @@ class Termination:
             now = context.clock.now()
             settled = now >= settled_at
             for number in sorted(self.open - present.keys()):
-                if number in self.seen or settled:
+                if number in self.ever_listed or settled:
                     self.open.discard(number)
                     context.note("ended", self.job_id, number=number)
             if not self.open and (settled or not self.has_unanswered()):
@@ -338,7 +338,7 @@ class Termination:
             machine = self.context.find_machine(number)
             if machine is not None:
                 present[number] = machine
-        self.seen |= present.keys()
+        self.ever_listed |= present.keys()
         return present
 
     def request(self, now: datetime) -> None:
