@@ -84,21 +84,15 @@ def pull_request_body(
         f"Measured on {code_span(proposal.measured.device)}: from which size on the fast path is faster by a margin. "
         f"{code_span(proposal.path)} gets the new values; nothing else in it changes."
     )
-    return _truncate(
+    return _join_sections(
         [
-            lead,
-            "",
-            *_changes_table(proposal.changes),
-            "",
-            *code_block(proposal.diff.splitlines(), "diff"),
-            "",
-            *_reasons_block(proposal.changes),
-            "",
-            *_points_table(proposal.measured),
-            "",
-            *_cost_lines(costs),
-            "",
-            *_fact_lines(proposal.measured, commit, run_url),
+            [lead],
+            _changes_table(proposal.changes),
+            code_block(proposal.diff.splitlines(), "diff"),
+            _reasons_block(proposal.changes),
+            _points_table(proposal.measured),
+            _cost_lines(costs),
+            _fact_lines(proposal.measured, commit, run_url),
         ]
     )
 
@@ -107,27 +101,25 @@ def comment_body(
     jobs: Sequence[tuple[JobResults, Proposal | None, str]], *, commit: str | None, run_url: str | None
 ) -> str:
     """Return the comment: a table for each kind of GPU, and its outcome, which is the ``str`` of each job."""
-    lines = [MARKER, "### Thresholds" + (f" at {code_span(commit[:12])}" if commit else ""), ""]
+    sections = [[MARKER, "### Thresholds" + (f" at {code_span(commit[:12])}" if commit else "")]]
     for job, proposal, outcome in jobs:
-        requested = f" ({code_span(job.gpu)} was asked for)" if job.gpu and job.measured else ""
-        lines += [f"**{code_span(job.title)}**{requested}", ""]
+        requested = f" ({code_span(job.gpu)} was requested)" if job.gpu and job.measured else ""
+        sections.append([f"**{code_span(job.title)}**{requested}"])
         if job.measured is None:
-            lines += [f"No results: {code_span(job.missing.detail if job.missing else 'not known why', 300)}", ""]
-        elif proposal is None:
-            lines += [*_answers_table(job.measured), "", outcome, ""]
+            sections.append([f"No results: {code_span(job.missing.detail if job.missing else 'not known why', 300)}"])
         else:
-            lines += [*_changes_table(proposal.changes), "", outcome, "", *_reasons_block(proposal.changes), ""]
-        if job.measured is not None:
-            lines += [*_points_table(job.measured), ""]
-        lines += [*_cost_lines(job.costs), ""]
+            table = _changes_table(proposal.changes) if proposal else _answers_table(job.measured)
+            reasons = _reasons_block(proposal.changes) if proposal else []
+            sections += [table, [outcome], reasons, _points_table(job.measured)]
+        sections.append(_cost_lines(job.costs))
     if run_url:
-        lines += [f"The whole report and every sample are among the artifacts of [the run]({run_url})."]
-    return _truncate(lines)
+        sections.append([f"The whole report and every sample are among the artifacts of [the run]({run_url})."])
+    return _join_sections(sections)
 
 
-def _truncate(lines: Sequence[str]) -> str:
-    """Return lines as one text; if it is too long for GitHub, without its last lines, which is stated."""
-    text = "\n".join(lines).rstrip() + "\n"
+def _join_sections(sections: Iterable[Sequence[str]]) -> str:
+    """Return sections as one text; if it is too long for GitHub, without its last lines, which is stated."""
+    text = "\n\n".join("\n".join(lines) for lines in sections if lines).rstrip() + "\n"
     if len(text) <= MAX_CHARACTERS:
         return text
     truncated = text[:MAX_CHARACTERS].rsplit("\n", 1)[0]

@@ -57,8 +57,7 @@ class SshHost:
 
     def create(self, job: Job) -> Rental:
         """Check that the machine answers, and record in a lease what to clean up there."""
-        connection = connection_to(job.host_place)
-        connection.open()
+        connection_to(job.host_place).do("true")
         args: dict[str, JsonValue] = {"host_place": job.host_place, "job": job.as_json()}
         self._leases[job.name] = leases.take_lease(
             KIND, f"job {job.name} on {job.host_place}", UNDO, args, lease_id=job.id

@@ -283,14 +283,6 @@ class SshConnection(RemoteConnection):
             raise self._lost(bytes(errors))
         return code
 
-    def open(self) -> None:
-        """Connect now, unless already connected.
-
-        Raises:
-            RemoteConnectionLost: The connection cannot be made.
-        """
-        self._connected()
-
     def close(self) -> None:
         """Close the connection; the next `do` opens another."""
         connection, self._connection = self._connection, None

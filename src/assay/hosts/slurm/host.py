@@ -379,11 +379,10 @@ class SlurmHost:
         lease = create_lease(job, "Slurm job")
         try:
             number = submit_job(job, sbatch_options(job), script, lease)
-        except StopRequested as stopped:  # the job may have been in the queue already
+        except BaseException as error:
             leases.release_lease(lease)
-            raise StopRequested(f"{stopped}; Slurm job {job.name} is gone") from None
-        except BaseException:
-            leases.release_lease(lease)
+            if isinstance(error, StopRequested):  # the job may have been in the queue already
+                raise StopRequested(f"{error}; Slurm job {job.name} is gone") from None
             raise
         self._leases[job.name] = lease
         return Rental(host=self.name, name=job.name, number=number, state="PENDING")
