@@ -111,4 +111,4 @@ def test_every_measuring_verb_can_be_sent_and_keeps_here_what_is_done_here(
     told = shlex.split(shown[1])
     assert told[:-1] == ["assay", *verb, "--device", "cpu", "--output-dir"]
     assert told[-1].startswith("runs-")
-    assert shown[-1] == f"The run would be brought to {project}/out."
+    assert shown[-1] == f"The run would be downloaded to {project}/out."

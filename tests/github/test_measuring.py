@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from assay.cli.main import main
-from assay.hosts.remote import upload
+from assay.hosts.remote import transfer as upload
 
 
 @pytest.fixture

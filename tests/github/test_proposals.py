@@ -16,7 +16,7 @@ from assay.core.errors import AssayError, BadInput
 from assay.experiments.threshold.spec import load_thresholds
 from assay.github import results as checking
 from assay.github.comment import comment_body, pull_request_body, pull_request_title
-from assay.github.proposal import check_config_path, proposal_branch, propose_changes
+from assay.github.pull_request import check_config_path, proposal_branch, propose_changes
 from assay.github.results import collect_jobs
 from tests.github.measured import CONFIG, THRESHOLDS, WRONG, journal, leave, results
 from tests.github.serving import served
@@ -188,7 +188,7 @@ def test_what_github_does_not_allow_is_said(
 def test_an_answer_that_never_came_makes_nothing_twice(
     place: Place, monkeypatch: pytest.MonkeyPatch, path: str, after: bool
 ) -> None:
-    monkeypatch.setattr("assay.github.api._back_off_s", lambda tried: 0.0)
+    monkeypatch.setattr("assay.github.api.BACK_OFF_S", 0.0)
     leave(place.folder / "results/results-L4", results())
     place.github.faults.append(Fault(Answer(None), after=after, method="POST", path=path))
     assert place.run("pull-request") == 0

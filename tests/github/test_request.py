@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assay.cli.main import main
-from assay.github import event as events
 from assay.github import request
+from assay.github import request as events
 from assay.github.request import BenchmarkRequest, NoRequest, WorkflowInputs, decide_request
 from tests.github.serving import api_of, served
 from tests.github.standin import REPOSITORY, TOKEN, GitHub, digest
@@ -108,7 +108,7 @@ def test_a_pull_request_of_a_fork_is_measured_but_gets_no_pull_request(world: Wo
             3,
             "app[bot] is a program, and programs may not",
         ),
-        ("issue_comment", comment("/benchmark L4", "a/../b"), 2, "does not tell who asks"),
+        ("issue_comment", comment("/benchmark L4", "a/../b"), 2, "does not say who requests it"),
         ("issue_comment", comment("/benchmark L4; curl x | sh"), 2, "not understood"),
         ("issue_comment", comment("/benchmark L44"), 2, "There is no GPU type L44. Did you mean"),
         ("issue_comment", comment("/benchmark L4", issue={"number": 1}), 2, "works under pull requests"),
@@ -196,13 +196,12 @@ def test_no_event_whatever_its_content_is_a_defect_or_a_line_more(
     tmp_path_factory: pytest.TempPathFactory, content: Any, name: str
 ) -> None:
     from assay.core.errors import AssayError
-    from assay.github.api import GitHubQueries
 
     file = tmp_path_factory.getbasetemp() / "any-event.json"
     file.write_text(json.dumps(content))
     try:
         happened = events.read_event({"GITHUB_EVENT_NAME": name, "GITHUB_EVENT_PATH": str(file)})
-        found = decide_request(happened, WorkflowInputs(), REPOSITORY, lambda: GitHubQueries(api_of(GitHub())))
+        found = decide_request(happened, WorkflowInputs(), REPOSITORY, lambda: api_of(GitHub()))
     except AssayError:
         return
     assert isinstance(found, NoRequest)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.hosts.base import Offer
-from assay.hosts.choose import SET_UP_S, RentalRequest, choose_offer, evaluate_offer
+from assay.hosts.offers import SET_UP_S, RentalRequest, choose_offer, evaluate_offer
 
 if TYPE_CHECKING:
     import random
@@ -115,13 +115,13 @@ def test_each_reason_is_said_in_words() -> None:
 
     assert why(offer()) is None
     assert why(offer(gpu="T4")) == "it is no L4"
-    assert why(offer(gpu="H100"), gpu="H100-SXM") == "its H100 may be another than the H100-SXM that is asked for"
+    assert why(offer(gpu="H100"), gpu="H100-SXM") == "its H100 may be another than the H100-SXM that is requested"
     assert why(offer(gpu_count=8)) == "it has 8 GPUs, not 1"
     assert why(offer(region="north"), host_place="south") == "it is in north, not south"
     assert why(offer(region="north"), host_place="north") is None
     assert why(offer(free_nodes=0)) == "none is free now"
     assert why(offer(None)) == "its price is not known"
-    assert why(offer(longest_s=120)) == "one is lent for 2 min 0 s at most, and 6 min 0 s are expected"
+    assert why(offer(longest_s=120)) == "one can be rented for 2 min 0 s at most, and 6 min 0 s are expected"
     assert why(offer(), limit_s=300) == "--time 5 min 0 s is less than the 6 min 0 s that are expected"
     assert why(offer(), max_cost_usd=0.05) == "it would cost about $0.100, more than the $0.050 of --max-cost"
     assert why(offer(), left_usd=0) == "it would cost about $0.100, and of this month's budget $0.00 are left"

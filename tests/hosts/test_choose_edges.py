@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from assay.hosts.base import Offer
-from assay.hosts.choose import OfferCandidate, RentalRequest, choose_offer, evaluate_offer, format_usd, time_limit_s
+from assay.hosts.offers import OfferCandidate, RentalRequest, choose_offer, evaluate_offer, format_usd, time_limit_s
 
 
 def offer(**changes: object) -> Offer:
@@ -52,7 +52,10 @@ def test_what_half_a_dollar_pays_for_is_the_limit(price: float, limit_s: float) 
 def test_a_limit_that_is_exactly_as_long_as_expected_will_do() -> None:
     assert held(longest_s=1800.0).rejection_reason is None
     assert [held(longest_s=longest).limit_s for longest in (1800.0, 4199.0, 4201.0)] == [1800.0, 4199.0, 4200.0]
-    assert held(longest_s=1799.0).rejection_reason == "one is lent for 29 min 59 s at most, and 30 min 0 s are expected"
+    assert (
+        held(longest_s=1799.0).rejection_reason
+        == "one can be rented for 29 min 59 s at most, and 30 min 0 s are expected"
+    )
     assert held({"limit_s": 1800.0}).rejection_reason is None
     assert (
         held({"limit_s": 1799.0}).rejection_reason == "--time 29 min 59 s is less than the 30 min 0 s that are expected"
@@ -109,7 +112,7 @@ def test_as_many_gpus_as_asked_for_or_as_nobody_says() -> None:
 def test_any_kind_will_do_where_none_is_asked_for_but_it_has_to_be_told() -> None:
     assert held(gpu="T4").rejection_reason is None
     assert held({"gpu": "T4"}, gpu="T4").rejection_reason is None
-    assert held(gpu=None).rejection_reason == "it has no GPU whose kind is told"
+    assert held(gpu=None).rejection_reason == "its GPU type is not known"
 
 
 def test_a_place_is_a_region_or_a_machines_name() -> None:

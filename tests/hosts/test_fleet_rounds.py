@@ -14,12 +14,22 @@ from assay.cli.main import main
 from assay.core.errors import BadInput, MachineCannot, StopRequested
 from assay.core.page import Text
 from assay.experiments.power.rows import GPUS_FILE
+from assay.hosts import fleet as rounds
 from assay.hosts import run_job
 from assay.hosts.base import Rental
-from assay.hosts.fleet import rounds
-from assay.hosts.fleet.folder import ABANDONED_REASON, FLEET_FILE, REQUEST_FILE, FleetFolder, NodeRequest, is_fleet
-from assay.hosts.fleet.state import FleetState, NodeProgress, NodeState
+from assay.hosts.fleet import (
+    ABANDONED_REASON,
+    FLEET_FILE,
+    REQUEST_FILE,
+    FleetFolder,
+    FleetState,
+    NodeProgress,
+    NodeRequest,
+    NodeState,
+    is_fleet,
+)
 from assay.hosts.run_job import FOLDER_VARIABLE
+from assay.hosts.slurm.array import SlurmArrays
 from assay.machine.detect import detect
 from assay.machine.model import Gpu
 from assay.store.run_folder import RunFolder, RunPlan
@@ -36,7 +46,7 @@ PLAN = RunPlan(
 )
 
 
-class Cluster:
+class Cluster(SlurmArrays):
     """Nodes that end each attempt with the exit code that is next for them; null: the node dies."""
 
     def __init__(self, codes: Mapping[str, list[int | None]]) -> None:
@@ -112,7 +122,7 @@ def test_arrays_are_no_larger_than_slurm_takes_and_who_died_is_tried_again(make:
     }
     assert said[:3] == ["Slurm array 1: 2 nodes", "n1 and n2 run", "n1 is done: code 0"]
     assert "n2 is tried again" in said
-    wish = NodeRequest.model_validate_json((folder.path / "n2/order-2" / REQUEST_FILE).read_text())
+    wish = NodeRequest.model_validate_json((folder.path / "n2/array-2" / REQUEST_FILE).read_text())
     assert wish.words == ("run", "--output-dir", str(folder.path / "n2"), "--", "x", "--output-dir")
     assert wish.resume == str(folder.path / "n2/run-1")
 
@@ -146,7 +156,7 @@ def test_what_a_killed_command_left_is_cancelled_and_counted_before_anything_is_
 ) -> None:
     folder, cluster = make("n1", "n2"), Cluster({"n1": [], "n2": [0]})
     folder.start_round(("n1", "n2"), "assay-left")
-    run_job.write_rank(folder.path / "n1/order-1", run_job.RankRecord(rank=0, node="n1", exit_code=0))
+    run_job.write_rank(folder.path / "n1/array-1", run_job.RankRecord(rank=0, node="n1", exit_code=0))
     rounds.measure_fleet(FleetFolder.open(folder.path), cluster, lambda line: None)
     assert cluster.did == ["cancelled assay-left", "2: n2", "gone"]
     assert states(folder) == {"n1": ("done", 1), "n2": ("done", 2)}
@@ -206,7 +216,7 @@ def test_gpus_are_gathered_by_uuid_with_the_run_that_has_them(make: Callable[...
         rows = "\n".join(f'{{"uuid": "GPU-{uuid}"}}' for uuid in uuids if uuid != "c")
         run.keep_files({GPUS_FILE: f"{rows}\n"})
         folder.start_round((node,), "assay-x")
-        (folder.path / node / f"order-{folder.fleet.rounds}/run").write_text(f"{run.path}\n")
+        (folder.path / node / f"array-{folder.fleet.rounds}/run").write_text(f"{run.path}\n")
     folder.update_state()
     found = {card.uuid: [place.node for place in card.locations] for card in folder.fleet.gpus}
     assert found == {"GPU-a": ["n1"], "GPU-b": ["n1", "n2"]}, "what was there and not measured is not counted"

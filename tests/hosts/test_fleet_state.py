@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from assay.hosts import fleet as state
 from assay.hosts.base import Job
-from assay.hosts.fleet import state
-from assay.hosts.fleet.state import FleetGpu, FleetState, GpuLocation, NodeProgress, NodeState, NodeStatus
+from assay.hosts.fleet import FleetGpu, FleetState, GpuLocation, NodeProgress, NodeState, NodeStatus
 
 ORDER = Job(id="0123456789abcdef", words=("run", "x"), cwd="/", folder="/f", output_dir="/o", python="python")
 UP: dict[str, str | None] = {"n1": None, "n2": None, "n3": None}

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from assay.core.errors import BadInput
 from assay.hosts import offers
-from assay.hosts.choose import RentalRequest, evaluate_offer, format_usd
 from assay.hosts.gpu_types import (
     FAMILIES,
     TYPES,
@@ -21,6 +20,7 @@ from assay.hosts.gpu_types import (
     satisfies,
     types_in,
 )
+from assay.hosts.offers import RentalRequest, evaluate_offer, format_usd
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "providers.md"
 SPELLINGS = [(text, each.name) for each in TYPES for text in (each.name, *each.spellings)]
@@ -108,8 +108,9 @@ def test_the_snapshot_names_kinds_as_assay_does_and_dates_its_prices() -> None:
             assert parse_gpu_name(kind) == kind
             assert price > 0
         assert {offer.priced_on for offer in offers.provider_prices(host)} == {found.priced_on}
-    assert offers.listed_usd_per_hour("modal", "L4") == (0.80, "2026-06")
-    assert offers.listed_usd_per_hour("lambda", "T4") is None
+    modal = offers.load_price_list()["modal"]
+    assert (modal.usd_per_hour["L4"], modal.priced_on) == (0.80, "2026-06")
+    assert "T4" not in offers.load_price_list()["lambda"].usd_per_hour
     assert offers.provider_prices("moon") == ()
 
 

@@ -35,7 +35,7 @@ def test_what_is_no_host_is_bad_input(text: str, said: str) -> None:
 def test_a_host_that_is_not_installed_here_is_what_the_machine_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(
-        MachineCannot, match=r"--on slurm cannot be asked from here: Slurm's commands are not installed"
+        MachineCannot, match=r"--on slurm cannot be queried from here: Slurm's commands are not installed"
     ):
         registry.find_host("slurm")
 

@@ -14,6 +14,7 @@ import pytest
 from assay.cli.main import main
 from assay.core.errors import AssayError
 from assay.hosts.base import UploadedFile
+from assay.hosts.remote.remote_job import RemoteWork
 from assay.hosts.run_job import run_job
 from tests.hosts.planting import Scan, made_up
 from tests.hosts.ssh.ordering import QUICK, Listener
@@ -21,6 +22,7 @@ from tests.hosts.ssh.ordering import order_for as sent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from datetime import datetime
     from pathlib import Path
 
     from assay.hosts.base import Job, JobEnd, JobWatcher
@@ -54,7 +56,7 @@ def scan(monkeypatch: pytest.MonkeyPatch, assay_home: Path, capfd: pytest.Captur
     assert scan.found() == []
 
 
-class Watched:
+class Watched(RemoteWork):
     """Work that is looked at while it is done: leases, journal and keys are on disk then, and processes run."""
 
     def __init__(self, work: Any, scan: Scan, home: Path) -> None:
@@ -67,8 +69,12 @@ class Watched:
         ended: JobEnd = self._work.run(line, order, watcher)
         return ended
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._work, name)
+    def collect(self, line: RemoteConnection, order: Job) -> tuple[Path, ...]:
+        folders: tuple[Path, ...] = self._work.collect(line, order)
+        return folders
+
+    def arm(self, line: RemoteConnection, deadline_at: datetime) -> None:
+        self._work.arm(line, deadline_at)
 
 
 def test_the_scan_finds_what_it_looks_for(tmp_path: Path) -> None:
@@ -88,7 +94,6 @@ def test_nothing_of_modal_s_token_leaves_its_header(
     from grpclib import Status
 
     from assay.hosts.providers.modal import ModalProvider
-    from assay.hosts.remote.remote_job import RemoteWork
     from assay.hosts.rented.host import RentedHost
     from tests.hosts.standins.modal.schedules import PACE
     from tests.hosts.standins.modal.server import Fault

@@ -27,8 +27,8 @@ from assay.core.files import replace_atomically
 from assay.core.format import format_duration
 from assay.core.page import Column, Page, Section, Table, Text
 from assay.core.processes import acknowledge_stop, stop_on_signals
-from assay.hosts.choose import format_usd
 from assay.hosts.fan_out import COMPARISON, FOLDER_VARIABLE, REPORT, FanOut, FanOutRun, recorded_offer
+from assay.hosts.offers import format_usd
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from assay.cli.rental_plan import GpuRequest, RentalPlan
     from assay.core.page import Cell, Tone
     from assay.experiments.compare.report import ComparisonResult
-    from assay.hosts.choose import OfferCandidate
+    from assay.hosts.offers import OfferCandidate
 
 
 REPLACED_OPTIONS = frozenset({"on", "provider", "gpu_type", "max_cost", "output_dir", "as_json", "dry_run"})

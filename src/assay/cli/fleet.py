@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from assay.hosts.base import Job
-    from assay.hosts.fleet.folder import FleetFolder
+    from assay.hosts.fleet import FleetFolder
 
 FunctionT = TypeVar("FunctionT", bound="Callable[..., object]")
 
@@ -59,7 +59,7 @@ def dispatch_fleet(ctx: click.Context, flags: Mapping[str, Any]) -> int | None:
         return host_options.dispatch_remote(ctx, {**flags, "nproc": None})
     registry.find_host(name)
     job = _fleet_job(ctx, flags, partition)
-    from assay.hosts.slurm import nodes
+    from assay.hosts.slurm import commands as nodes
 
     if flags["nodes"] and flags["nodelist"]:
         raise BadInput("--nodes and --nodelist exclude each other; give one.")
@@ -76,8 +76,7 @@ def resume_fleet(ctx: click.Context, flags: Mapping[str, Any]) -> int:
     """Resume a fleet: only what is missing is measured; return the exit code."""
     from assay.cli.fleet_report import show_fleet
     from assay.hosts import registry
-    from assay.hosts.fleet.folder import FleetFolder
-    from assay.hosts.fleet.state import nodes_without_result
+    from assay.hosts.fleet import FleetFolder, nodes_without_result
 
     name, _ = registry.parse_host(flags["on"])
     about_machines = [
@@ -117,7 +116,7 @@ def _fleet_job(ctx: click.Context, flags: Mapping[str, Any], partition: str | No
 
 
 def _dry_run(job: Job, nodes_to_measure: Mapping[str, str | None], at_once: int | None) -> int:
-    from assay.hosts.fleet.state import join_nodes, unavailable_text
+    from assay.hosts.fleet import join_nodes, unavailable_text
     from assay.hosts.slurm.script import array_script
 
     able = [node for node, why in nodes_to_measure.items() if why is None]
@@ -133,9 +132,8 @@ def _begin_fleet(job: Job, nodes_to_measure: Mapping[str, str | None], flags: Ma
     from datetime import UTC, datetime
 
     from assay.cli.show import short_path
-    from assay.hosts.fleet import state
-    from assay.hosts.fleet.folder import FleetFolder
-    from assay.hosts.fleet.state import FleetState
+    from assay.hosts import fleet as state
+    from assay.hosts.fleet import FleetFolder, FleetState
     from assay.hosts.slurm.script import array_script
 
     array_script(job, 1, 1, None)  # refuses options that cannot be meant, before anything is made
@@ -156,7 +154,7 @@ def _run_fleet(folder: FleetFolder, *, as_json: bool) -> int:
     """Measure what is missing, and show what there is; return the exit code."""
     from assay.cli.fleet_report import show_fleet
     from assay.cli.show import short_path
-    from assay.hosts.fleet.rounds import measure_fleet
+    from assay.hosts.fleet import measure_fleet
     from assay.hosts.slurm.array import SlurmArrays
 
     try:

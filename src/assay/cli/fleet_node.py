@@ -9,7 +9,7 @@ from pathlib import Path
 from assay.cli import remote_rank
 from assay.core.errors import AssayError
 from assay.core.files import read_json
-from assay.hosts.fleet.folder import REQUEST_FILE, NodeRequest
+from assay.hosts.fleet import REQUEST_FILE, NodeRequest
 from assay.hosts.run_job import FOLDER_VARIABLE
 
 

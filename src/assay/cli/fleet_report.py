@@ -12,18 +12,17 @@ import click
 
 from assay.core.errors import BadInput
 from assay.core.page import Column, Page, Section, Table, Text
-from assay.hosts.fleet import state
+from assay.hosts import fleet as state
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from assay.hosts.fleet.folder import FleetFolder
-    from assay.hosts.fleet.state import FleetState, NodeState
+    from assay.hosts.fleet import FleetFolder, FleetState, NodeState
 
 
 def report_fleet(path: Path, *, as_json: bool) -> int:
     """Gather what a fleet has left, and show it; nothing is measured."""
-    from assay.hosts.fleet.folder import FleetFolder
+    from assay.hosts.fleet import FleetFolder
 
     folder = FleetFolder.open(path)
     folder.fleet = folder.read_state()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from assay.experiments.threshold.spec import ThresholdSpec
     from assay.github.api import GitHubApi
-    from assay.github.proposal import Proposal
+    from assay.github.pull_request import Proposal
     from assay.github.request import BenchmarkRequest, NoRequest, RequestQueries
     from assay.github.results import JobResults
 
@@ -60,15 +60,15 @@ def request_measurement(flags: GitHubRequestFlags) -> int:
 
 
 def _decide_request() -> BenchmarkRequest | NoRequest:
-    from assay.github import api, event
-    from assay.github.api import GitHubQueries
+    from assay.github import api
+    from assay.github import request as event
     from assay.github.request import decide_request
 
     def github() -> RequestQueries:
-        return GitHubQueries(api.api_from_environment(os.environ))
+        return api.api_from_environment(os.environ)
 
     return decide_request(
-        event.read_event(os.environ), api.workflow_inputs(os.environ), api.repository_name(os.environ), github
+        event.read_event(os.environ), event.workflow_inputs(os.environ), api.repository_name(os.environ), github
     )
 
 
@@ -107,8 +107,8 @@ def measure_commit(flags: GitHubMeasureFlags) -> int:
     from assay.core.errors import AssayError, BadInput
     from assay.core.files import home_folder
     from assay.github import measure, request
-    from assay.github.proposal import check_config_path
-    from assay.hosts.remote.upload import SOURCE_VARIABLE
+    from assay.github.pull_request import check_config_path
+    from assay.hosts.remote.transfer import SOURCE_VARIABLE
 
     (gpu,) = names if len(names := request.parse_gpu_types(flags.gpu_type)) == 1 else (None,)
     if gpu is None:
@@ -166,7 +166,7 @@ def parse_commit(text: str | None) -> str | None:
     import re
 
     from assay.core.errors import BadInput
-    from assay.github.event import SHA
+    from assay.github.request import SHA
 
     if text and re.fullmatch(SHA, text) is None:
         raise BadInput("--commit must be a full commit hash: 40 lowercase hexadecimal digits.")
@@ -182,7 +182,7 @@ def parse_base(text: str | None) -> str | None:
     import re
 
     from assay.core.errors import BadInput
-    from assay.github.event import BRANCH
+    from assay.github.request import BRANCH
 
     if text and re.fullmatch(BRANCH, text) is None:
         raise BadInput("--base must be the name of a branch.")
@@ -245,7 +245,7 @@ def _expected_gpu_types(text: str | None) -> tuple[str, ...]:
 def _proposal_from_file(job: JobResults, flags: GitHubResultFlags) -> tuple[Proposal | None, str]:
     """Return what results change in the configuration that is here."""
     from assay.core.files import read_text
-    from assay.github.proposal import propose_changes
+    from assay.github.pull_request import propose_changes
 
     if job.measured is None:
         return None, ""
@@ -259,7 +259,7 @@ def _proposal_from_base(
     """Return what results change in the configuration of the base, and which pull request has that."""
     from assay.github import pull_request
     from assay.github.comment import code_span
-    from assay.github.proposal import check_config_path, proposal_branch, propose_changes
+    from assay.github.pull_request import check_config_path, proposal_branch, propose_changes
 
     if job.measured is None:
         return None, ""
@@ -293,7 +293,7 @@ def propose_pull_request(flags: PullRequestFlags) -> int:
         assay github pull-request results --base main
     """
     from assay.github import api as account
-    from assay.github.proposal import check_config_path
+    from assay.github.pull_request import check_config_path
     from assay.github.results import collect_jobs
 
     parse_commit(flags.commit)
@@ -334,7 +334,7 @@ def _print_pull_request(job: JobResults, flags: GitHubResultFlags) -> Proposal:
     from assay.core.files import read_text
     from assay.github import api
     from assay.github.comment import pull_request_body, pull_request_title
-    from assay.github.proposal import propose_changes
+    from assay.github.pull_request import propose_changes
 
     assert job.measured is not None  # noqa: S101 - only such are handed in
     proposed = propose_changes(job.measured, flags.config, read_text(Path(flags.config)))
@@ -355,7 +355,7 @@ def _publish_pull_request(api: GitHubApi, job: JobResults, base: str, flags: Git
     from assay.github import api as account
     from assay.github import pull_request
     from assay.github.comment import pull_request_body, pull_request_title
-    from assay.github.proposal import proposal_branch, propose_changes
+    from assay.github.pull_request import proposal_branch, propose_changes
 
     assert job.measured is not None  # noqa: S101 - only such are handed in
     file = pull_request.read_file(api, base, flags.config)

@@ -97,7 +97,7 @@ def build_job(
     words = forwarded_words(ctx, but)
     if ships:
         from assay.cli.shipping import prepare_upload
-        from assay.hosts.remote.upload import PYTHON
+        from assay.hosts.remote.transfer import PYTHON
 
         python = PYTHON
         cwd, words, files = prepare_upload(ctx, flags, words, number)

@@ -17,8 +17,8 @@ from assay.core.page import Column, Page, Section, Table, Text
 from assay.core.values import SCHEMA_VERSION
 from assay.hosts import offers as auto
 from assay.hosts import registry
-from assay.hosts.choose import SET_UP_S, format_usd
 from assay.hosts.gpu_types import types_in
+from assay.hosts.offers import SET_UP_S, format_usd
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from assay.cli.rental_plan import GpuRequest, RentalPlan
     from assay.core.page import Cell, Tone
     from assay.hosts.base import Host, Job, Offer, Rental
-    from assay.hosts.choose import OfferCandidate
-    from assay.hosts.offers import HostOffers
+    from assay.hosts.offers import HostOffers, OfferCandidate
 
 
 if TYPE_CHECKING:
@@ -164,7 +163,7 @@ class FallbackHost:
 def announce_rental(candidate: OfferCandidate) -> str:
     """Say what is being rented, at which price, and what it may come to."""
     from assay.core.format import format_duration
-    from assay.hosts.choose import format_usd
+    from assay.hosts.offers import format_usd
 
     offer = candidate.offer
     return (

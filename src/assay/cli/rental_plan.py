@@ -12,9 +12,9 @@ from assay.core.errors import BadInput
 from assay.core.format import format_duration
 from assay.core.values import Value
 from assay.hosts import offers as auto
-from assay.hosts.choose import OfferChoice, RentalRequest, choose_offer, format_usd
 from assay.hosts.fan_out import share_budget
 from assay.hosts.gpu_types import parse_gpu_type, reason_unsupported, types_in
+from assay.hosts.offers import OfferChoice, RentalRequest, choose_offer, format_usd
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

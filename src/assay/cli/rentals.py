@@ -58,7 +58,7 @@ def _query_providers(journal: RentalJournal, now: datetime) -> tuple[dict[str, t
     """Return what each provider that can be asked lists, bills taken down on the way; and what cannot be known."""
     from assay.core.errors import MachineCannot
     from assay.hosts.rented.cleanup import hosts_to_reap
-    from assay.hosts.rented.termination import record_billed
+    from assay.hosts.rented.lifecycle import record_billed
 
     hosts, failed = hosts_to_reap(journal)
     notes = [report.reason for report in failed]

@@ -151,7 +151,7 @@ def redraw_report(flags: ReportFlags) -> int:
     from assay.cli.measuring import show_result
     from assay.core.errors import BadInput
     from assay.experiments.base import find_experiment
-    from assay.hosts.fleet.folder import is_fleet
+    from assay.hosts.fleet import is_fleet
     from assay.runner import conclude
     from assay.store.run_folder import RunFolder
 
@@ -221,7 +221,7 @@ def resume_run(ctx: click.Context, /, **flags: Any) -> int:
     from assay.cli.measuring import checkouts_for_resume
     from assay.core.errors import MachineCannot
     from assay.experiments.base import find_experiment
-    from assay.hosts.fleet.folder import is_fleet
+    from assay.hosts.fleet import is_fleet
     from assay.machine.detect import detect
     from assay.store.run_folder import RunFolder
 

@@ -150,7 +150,7 @@ def prepare_upload(
     order before it had along.
     """
     from assay.hosts.base import UploadedFile
-    from assay.hosts.remote.download import remote_runs_folder
+    from assay.hosts.remote.transfer import remote_runs_folder
 
     runs_folder = remote_runs_folder(number)
     if "run" in flags:
@@ -180,9 +180,9 @@ def _files_of_first_run(run: Path) -> list[str]:
     """Return the files that went along when a run was begun, as far as they are still here."""
     from assay.core.files import read_json
     from assay.hosts.base import Job
-    from assay.hosts.run_job import ORDER, recorded_run
+    from assay.hosts.run_job import JOB, recorded_run
 
-    for path in run.parent.glob(f"*/{ORDER}"):
+    for path in run.parent.glob(f"*/{JOB}"):
         try:
             if recorded_run(path.parent) == run:
                 files = Job.model_validate(read_json(path)).files
@@ -206,7 +206,7 @@ def _is_file(path: Path) -> bool:
 
 
 def _within(folder: Path) -> Iterator[Path]:
-    from assay.hosts.remote.upload import NEVER_UPLOADED
+    from assay.hosts.remote.transfer import NEVER_UPLOADED
 
     for path in sorted(folder.rglob("*")):
         if path.is_file() and not set(path.relative_to(folder).parts) & set(NEVER_UPLOADED):

@@ -191,9 +191,9 @@ def release_orphans(kind: str, **args: JsonValue) -> list[Lease]:
 
 
 @contextlib.contextmanager
-def lease_lock() -> Iterator[None]:
-    """Keep other processes from checking and taking leases during a ``with`` block."""
-    path = home_folder() / "leases.lock"
+def lease_lock(path: Path | None = None) -> Iterator[None]:
+    """Keep other processes from checking and taking leases, or what else ``path`` guards, during a ``with`` block."""
+    path = path or home_folder() / "leases.lock"
     with files.translate_os_errors(path):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

@@ -24,15 +24,14 @@ import httpx
 
 from assay._version import __version__
 from assay.core.errors import BadInput, MachineCannot
-from assay.github.event import LOGIN, parse_pull_request
-from assay.github.request import DEFAULT_GPU, WorkflowInputs
+from assay.github.request import LOGIN, parse_pull_request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from pydantic import JsonValue
 
-    from assay.github.event import PullRequestState
+    from assay.github.request import PullRequestState
 
 
 MIN_WAIT_S = 1.0
@@ -75,9 +74,8 @@ def error_message(response: httpx.Response) -> str:
     if not isinstance(content, dict):
         return ""
     details = content.get("errors")
-    messages = (
-        [detail.get("message") for detail in details if isinstance(detail, dict)] if isinstance(details, list) else []
-    )
+    entries = details if isinstance(details, list) else []
+    messages = [entry.get("message") for entry in entries if isinstance(entry, dict)]
     texts = [text for text in (content.get("message"), *messages) if isinstance(text, str)]
     line = " ".join("; ".join(texts).split())
     return "".join(c for c in line if c.isprintable())[:_MAX_CHARACTERS].rstrip(". ")
@@ -122,12 +120,19 @@ T = TypeVar("T")
 PUBLIC_API_URL = "https://api.github.com"
 API_VERSION = "2022-11-28"
 TRIES = 4
+BACK_OFF_S = 2.0
+"""The pause before each further try is this, to the power of the number of tries so far."""
+
 MAX_RATE_LIMIT_WAIT_S = 90.0
 """Longest rate limit that is waited for."""
 TIMEOUT_S = 30.0
 MAX_RESPONSE_BYTES = 32 * 2**20
 PAGE_SIZE = 100
 MAX_PAGES = 50
+
+
+WRITE_PERMISSIONS = frozenset({"admin", "write"})
+"""As GitHub reports them: maintainers are reported as write, people who triage as read."""
 
 
 class NoResponse(MachineCannot):
@@ -168,7 +173,7 @@ class GitHubApi:
 
     def get(self, path: str, what: str, **params: str | int) -> Any:
         """Return what is at a path of the repository; ``what`` describes the action, for messages."""
-        return self._retry(lambda: self._request("GET", path, what, params=params))
+        return self.make_once(lambda: self._request("GET", path, what, params=params))
 
     def find(self, path: str, what: str, **params: str | int) -> Any | None:
         """Return what is at a path of the repository, or null where there is nothing."""
@@ -196,7 +201,7 @@ class GitHubApi:
         """
         return self._request(method, path, what, content=content)
 
-    def make_once(self, make: Callable[[], T], lookup: Callable[[], T | None]) -> T:
+    def make_once(self, make: Callable[[], T], lookup: Callable[[], T | None] = lambda: None) -> T:
         """Create something exactly once: after a missing response, look it up before repeating the request."""
         for attempt in range(1, TRIES + 1):
             try:
@@ -204,19 +209,9 @@ class GitHubApi:
             except NoResponse:
                 if attempt == TRIES:
                     raise
-                self.pause(_back_off_s(attempt))
+                self.pause(BACK_OFF_S**attempt)
                 if (existing := lookup()) is not None:
                     return existing
-        raise AssertionError("unreachable")
-
-    def _retry(self, request: Callable[[], T]) -> T:
-        for attempt in range(1, TRIES + 1):
-            try:
-                return request()
-            except NoResponse:
-                if attempt == TRIES:
-                    raise
-                self.pause(_back_off_s(attempt))
         raise AssertionError("unreachable")
 
     def _request(
@@ -230,7 +225,12 @@ class GitHubApi:
     ) -> Any:
         waited_s = 0.0
         while True:
-            response = self._send(method, path, what, params, content)
+            try:
+                response = self._client.request(method, f"/repos/{self.repository}{path}", params=params, json=content)
+            except httpx.ConnectError as error:
+                raise NoResponse(f"GitHub cannot be reached to {what}: {type(error).__name__}.") from None
+            except httpx.HTTPError as error:
+                raise NoResponse(f"GitHub gave no answer when asked to {what}: {type(error).__name__}.") from None
             wait_s = rate_limit_wait_s(response, self.now())
             if wait_s is None:
                 return self._decode(response, what)
@@ -240,22 +240,6 @@ class GitHubApi:
                 )
             self.pause(wait_s)
             waited_s += max(wait_s, 1.0)
-
-    def _send(
-        self,
-        method: str,
-        path: str,
-        what: str,
-        params: Mapping[str, str | int] | None,
-        content: Mapping[str, JsonValue] | None,
-    ) -> httpx.Response:
-        url = f"/repos/{self.repository}{path}"
-        try:
-            return self._client.request(method, url, params=params, json=content)
-        except httpx.ConnectError as error:
-            raise NoResponse(f"GitHub cannot be reached to {what}: {type(error).__name__}.") from None
-        except httpx.HTTPError as error:
-            raise NoResponse(f"GitHub gave no answer when asked to {what}: {type(error).__name__}.") from None
 
     def _decode(self, response: httpx.Response, what: str) -> Any:
         if response.status_code >= 500:
@@ -271,9 +255,16 @@ class GitHubApi:
                 f"GitHub's answer is no JSON, so that it is not known whether it could {what}."
             ) from None
 
+    def may_write(self, login: str) -> bool:
+        """Return whether a person may write to the repository; unknown people and deleted accounts may not."""
+        if re.fullmatch(LOGIN, login) is None:
+            return False
+        permission = self.find(f"/collaborators/{quote(login, safe='')}/permission", "ask who may write")
+        return permission is not None and get_field(permission, "permission") in WRITE_PERMISSIONS
 
-def _back_off_s(attempt: int) -> float:
-    return 2.0**attempt
+    def change(self, number: int) -> PullRequestState:
+        """Return the current state of a pull request."""
+        return parse_pull_request(self.get(f"/pulls/{number}", "look at the pull request"))
 
 
 def get_field(data: object, *path: str | int) -> Any:
@@ -289,16 +280,6 @@ def get_field(data: object, *path: str | int) -> Any:
         except (KeyError, IndexError, TypeError):
             raise MachineCannot(f"GitHub's answer lacks {'.'.join(map(str, path))}.") from None
     return value
-
-
-def quote_part(text: str) -> str:
-    """Return a name quoted for one part of a URL."""
-    return quote(text, safe="")
-
-
-def branch_path(branch: str) -> str:
-    """Return a branch name quoted for the end of a URL; its slashes stay."""
-    return quote(branch, safe="/")
 
 
 def check_repository(text: str) -> str:
@@ -319,9 +300,8 @@ def check_api_url(text: str) -> str:
         BadInput: It is neither.
     """
     parts = urlsplit(text)
-    if parts.scheme == "https" and parts.hostname and parts.username is None:
-        return text.rstrip("/")
-    if parts.scheme == "http" and parts.hostname in {"127.0.0.1", "::1"} and parts.username is None:
+    is_loopback = parts.scheme == "http" and parts.hostname in {"127.0.0.1", "::1"}
+    if parts.username is None and (is_loopback or (parts.scheme == "https" and parts.hostname)):
         return text.rstrip("/")
     raise BadInput("GITHUB_API_URL must begin with https://, as a token is sent there.")
 
@@ -351,11 +331,7 @@ def api_from_environment(environment: Mapping[str, str], repository: str | None 
 
 
 def repository_name(environment: Mapping[str, str], repository: str | None = None) -> str:
-    """Return the name of the repository.
-
-    Raises:
-        BadInput: None is given.
-    """
+    """Return the name of the repository; bad input where none is given."""
     return check_repository(repository or environment.get("GITHUB_REPOSITORY", ""))
 
 
@@ -365,44 +341,3 @@ def workflow_run_url(environment: Mapping[str, str]) -> str | None:
     if re.fullmatch(r"https://[A-Za-z0-9.-]{1,200}", server) is None or re.fullmatch(r"\d{1,20}", run) is None:
         return None
     return f"{server}/{repository_name(environment)}/actions/runs/{run}"
-
-
-def workflow_inputs(environment: Mapping[str, str]) -> WorkflowInputs:
-    """Return the inputs of the workflow.
-
-    Raises:
-        BadInput: A switch is neither true nor false.
-    """
-    switch = environment.get("ASSAY_CREATE_PR", "").strip().lower()
-    if switch not in {"", "true", "false"}:
-        raise BadInput("ASSAY_CREATE_PR is true or false.")
-    return WorkflowInputs(
-        gpu_type=environment.get("ASSAY_GPU_TYPE") or None,
-        create_pr=switch != "false",
-        default_gpu=environment.get("ASSAY_DEFAULT_GPU") or DEFAULT_GPU,
-    )
-
-
-WRITE_PERMISSIONS = frozenset({"admin", "write"})
-"""As GitHub reports them: maintainers are reported as write, people who triage as read."""
-
-
-@dataclass(frozen=True)
-class GitHubQueries:
-    """Queries a repository."""
-
-    api: GitHubApi
-
-    def may_write(self, login: str) -> bool:
-        """Return whether a person may write to the repository; unknown people and deleted accounts may not."""
-        if re.fullmatch(LOGIN, login) is None:
-            return False
-        try:
-            permission = self.api.get(f"/collaborators/{quote_part(login)}/permission", "ask who may write")
-        except NotFound:
-            return False
-        return get_field(permission, "permission") in WRITE_PERMISSIONS
-
-    def change(self, number: int) -> PullRequestState:
-        """Return the current state of a pull request."""
-        return parse_pull_request(self.api.get(f"/pulls/{number}", "look at the pull request"))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from assay.experiments.threshold.results_file import ThresholdRow
     from assay.github.api import GitHubApi
-    from assay.github.proposal import Proposal, ProposedChange
+    from assay.github.pull_request import Proposal, ProposedChange
     from assay.github.results import JobResults, RentalCost, VerifiedResults
 
 
@@ -58,11 +58,6 @@ def format_table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> list[s
     return [f"| {' | '.join(titles)} |", f"|{'---|' * len(titles)}", *(f"| {' | '.join(row)} |" for row in rows)]
 
 
-def collapsible(summary: str, lines: Sequence[str]) -> list[str]:
-    """Return lines in a collapsed section."""
-    return [f"<details><summary>{summary}</summary>", "", *lines, "", "</details>"]
-
-
 MARKER = "<!-- assay: benchmark -->"
 """The first line of the one comment that is updated repeatedly."""
 MAX_CHARACTERS = 60_000
@@ -89,21 +84,15 @@ def pull_request_body(
         f"Measured on {code_span(proposal.measured.device)}: from which size on the fast path is faster by a margin. "
         f"{code_span(proposal.path)} gets the new values; nothing else in it changes."
     )
-    return _truncate(
+    return _join_sections(
         [
-            lead,
-            "",
-            *_changes_table(proposal.changes),
-            "",
-            *code_block(proposal.diff.splitlines(), "diff"),
-            "",
-            *_reasons_block(proposal.changes),
-            "",
-            *_points_table(proposal.measured),
-            "",
-            *_cost_lines(costs),
-            "",
-            *_fact_lines(proposal.measured, commit, run_url),
+            [lead],
+            _changes_table(proposal.changes),
+            code_block(proposal.diff.splitlines(), "diff"),
+            _reasons_block(proposal.changes),
+            _points_table(proposal.measured),
+            _cost_lines(costs),
+            _fact_lines(proposal.measured, commit, run_url),
         ]
     )
 
@@ -112,27 +101,25 @@ def comment_body(
     jobs: Sequence[tuple[JobResults, Proposal | None, str]], *, commit: str | None, run_url: str | None
 ) -> str:
     """Return the comment: a table for each kind of GPU, and its outcome, which is the ``str`` of each job."""
-    lines = [MARKER, "### Thresholds" + (f" at {code_span(commit[:12])}" if commit else ""), ""]
+    sections = [[MARKER, "### Thresholds" + (f" at {code_span(commit[:12])}" if commit else "")]]
     for job, proposal, outcome in jobs:
-        requested = f" ({code_span(job.gpu)} was asked for)" if job.gpu and job.measured else ""
-        lines += [f"**{code_span(job.title)}**{requested}", ""]
+        requested = f" ({code_span(job.gpu)} was requested)" if job.gpu and job.measured else ""
+        sections.append([f"**{code_span(job.title)}**{requested}"])
         if job.measured is None:
-            lines += [f"No results: {code_span(job.missing.detail if job.missing else 'not known why', 300)}", ""]
-        elif proposal is None:
-            lines += [*_answers_table(job.measured), "", outcome, ""]
+            sections.append([f"No results: {code_span(job.missing.detail if job.missing else 'not known why', 300)}"])
         else:
-            lines += [*_changes_table(proposal.changes), "", outcome, "", *_reasons_block(proposal.changes), ""]
-        if job.measured is not None:
-            lines += [*_points_table(job.measured), ""]
-        lines += [*_cost_lines(job.costs), ""]
+            table = _changes_table(proposal.changes) if proposal else _answers_table(job.measured)
+            reasons = _reasons_block(proposal.changes) if proposal else []
+            sections += [table, [outcome], reasons, _points_table(job.measured)]
+        sections.append(_cost_lines(job.costs))
     if run_url:
-        lines += [f"The whole report and every sample are among the artifacts of [the run]({run_url})."]
-    return _truncate(lines)
+        sections.append([f"The whole report and every sample are among the artifacts of [the run]({run_url})."])
+    return _join_sections(sections)
 
 
-def _truncate(lines: Sequence[str]) -> str:
-    """Return lines as one text; if it is too long for GitHub, without its last lines, which is stated."""
-    text = "\n".join(lines).rstrip() + "\n"
+def _join_sections(sections: Iterable[Sequence[str]]) -> str:
+    """Return sections as one text; if it is too long for GitHub, without its last lines, which is stated."""
+    text = "\n\n".join("\n".join(lines) for lines in sections if lines).rstrip() + "\n"
     if len(text) <= MAX_CHARACTERS:
         return text
     truncated = text[:MAX_CHARACTERS].rsplit("\n", 1)[0]
@@ -170,26 +157,24 @@ def _reasons_block(changes: Sequence[ProposedChange]) -> list[str]:
 
 def _points_table(verified: VerifiedResults) -> list[str]:
     """Return every measured point; text from the machine is in code, the rest are numbers."""
-    rows = [_point_row(row) for row in verified.results.results[:MAX_ROWS]]
-    omitted = len(verified.results.results) - len(rows)
-    omitted_note = [f"And {omitted} more, among the artifacts of the run."] if omitted else []
+    results = verified.results.results
+    rows = [_point_row(row) for row in results[:MAX_ROWS]]
     titles = ("threshold", "size", "sequence", "window", "speed-up (bounds)", "reference, ms", "fast, ms", "parity")
     columns = [number for number in range(len(titles)) if any(row[number] for row in rows)]
     cells = [[row[number] for number in columns] for row in rows]
     lines = format_table([titles[number] for number in columns], cells)
-    return collapsible(
-        f"{len(verified.results.results)} points", [*lines, *(["", *omitted_note] if omitted_note else [])]
-    )
+    if len(results) > len(rows):
+        lines += ["", f"And {len(results) - len(rows)} more, among the artifacts of the run."]
+    return [f"<details><summary>{len(results)} points</summary>", "", *lines, "", "</details>"]
 
 
 def _point_row(row: ThresholdRow) -> tuple[str, ...]:
     bounds = f" ({row.low:.2f} to {row.high:.2f})" if row.low is not None and row.high is not None else ""
-    speed_up = "not measured" if row.speedup is None else f"{row.speedup:.2f}×{bounds}"
     return (
         code_span(row.threshold, 40),
         f"{row.size:g}",
         *("" if value is None else str(value) for value in (row.sequence_length, row.window_size)),
-        speed_up,
+        "not measured" if row.speedup is None else f"{row.speedup:.2f}×{bounds}",
         *("" if value is None else f"{value:.4g}" for value in (row.masked_ms, row.fa2_ms)),
         row.parity,
     )
@@ -198,17 +183,13 @@ def _point_row(row: ThresholdRow) -> tuple[str, ...]:
 def _cost_lines(costs: Sequence[RentalCost]) -> list[str]:
     if not costs:
         return ["Cost: no rented machine is in the journal of this run."]
-    lines = [
-        f"{code_span(cost.gpu or 'a machine', 30)} at {code_span(cost.provider, 30)}: {_format_cost(cost)}"
-        for cost in costs
-    ]
-    return [f"Cost: {'; '.join(lines)}."]
-
-
-def _format_cost(cost: RentalCost) -> str:
-    quoted_text = "not known" if cost.quoted_usd is None else f"${cost.quoted_usd:.3f}"
-    billed_text = "not billed yet" if cost.billed_usd is None else f"billed ${cost.billed_usd:.3f}"
-    return f"quoted {quoted_text}, {billed_text}"
+    texts = []
+    for cost in costs:
+        quoted = "not known" if cost.quoted_usd is None else f"${cost.quoted_usd:.3f}"
+        billed = "not billed yet" if cost.billed_usd is None else f"billed ${cost.billed_usd:.3f}"
+        gpu, provider = code_span(cost.gpu or "a machine", 30), code_span(cost.provider, 30)
+        texts.append(f"{gpu} at {provider}: quoted {quoted}, {billed}")
+    return [f"Cost: {'; '.join(texts)}."]
 
 
 def _fact_lines(verified: VerifiedResults, commit: str | None, run_url: str | None) -> list[str]:
@@ -234,15 +215,14 @@ def _decision_basis(verified: VerifiedResults) -> str:
     return DECIDED_BY[next(iter(times)) if by == "cautious" and len(times) == 1 else by]
 
 
-def find_comment(api: GitHubApi, number: int) -> dict[str, Any] | None:
+def find_comment(api: GitHubApi, number: int) -> Any | None:
     """Return Assay's comment; null: there is none.
 
     It begins with the marker and was written by a bot: a person's copy of it does not count.
     """
     for comment in api.pages(f"/issues/{number}/comments", "look for our comment"):
         if str(get_field(comment, "body") or "").startswith(MARKER) and get_field(comment, "user", "type") == "Bot":
-            result: dict[str, Any] = comment
-            return result
+            return comment
     return None
 
 
@@ -251,7 +231,7 @@ def write_comment(api: GitHubApi, number: int, text: str) -> str:
     existing = find_comment(api, number)
     if existing is not None:
         path, what = f"/issues/comments/{int(get_field(existing, 'id'))}", "write our comment anew"
-        comment = api.make_once(lambda: api.send("PATCH", path, {"body": text}, what), lambda: None)
+        comment = api.make_once(lambda: api.send("PATCH", path, {"body": text}, what))
     else:
         path, what = f"/issues/{number}/comments", "write a comment"
         comment = api.make_once(lambda: api.send("POST", path, {"body": text}, what), lambda: find_comment(api, number))

@@ -20,7 +20,6 @@ from assay.core.values import Value
 from assay.github.results import EXIT_CODE_FILE, RENTALS_FILE, RESULTS_FILE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 REPORT_FILE, RUNS_FOLDER = "report.md", "runs"
@@ -47,10 +46,10 @@ def prepare_commit(subject: Path, thresholds: str | None, trusted: Path | None) 
     """
     if not subject.is_dir():
         raise BadInput(f"{subject} is no folder: the commit that is to be measured was not checked out.")
-    for link in find_links(subject):
-        raise BadInput(
-            f"{link.relative_to(subject)} of the commit is a link, which could lead anywhere: it is not sent."
-        )
+    for path in sorted(subject.rglob("*")):
+        if path.is_symlink() or not (path.is_file() or path.is_dir()):
+            name = path.relative_to(subject)
+            raise BadInput(f"{name} of the commit is a link, which could lead anywhere: it is not sent.")
     if thresholds is None or trusted is None:
         return
     target = subject / thresholds
@@ -62,27 +61,13 @@ def prepare_commit(subject: Path, thresholds: str | None, trusted: Path | None) 
     replace_atomically(target, text.encode())
 
 
-def find_links(folder: Path) -> Iterator[Path]:
-    """Yield what is neither a plain file nor a folder, including links."""
-    for path in sorted(folder.rglob("*")):
-        if path.is_symlink() or not (path.is_file() or path.is_dir()):
-            yield path
-
-
 def threshold_command(job: MeasureJob, thresholds: str | None, out: Path) -> list[str]:
     """Return the command line that measures."""
-    threshold_args = [thresholds] if thresholds else []
     cost_args = [] if job.on.startswith("ssh:") else ["--max-cost", f"{job.max_cost_usd:g}"]
     host_args = ["--on", job.on, "--gpu-type", job.gpu, *cost_args, "--time", job.limit]
-    output_args = [
-        "--output",
-        str(out / RESULTS_FILE),
-        "--report",
-        str(out / REPORT_FILE),
-        "--output-dir",
-        str(out / RUNS_FOLDER),
-    ]
-    return ["threshold", "run", *threshold_args, *host_args, *output_args]
+    paths = {"--output": RESULTS_FILE, "--report": REPORT_FILE, "--output-dir": RUNS_FOLDER}
+    output_args = [word for option, name in paths.items() for word in (option, str(out / name))]
+    return ["threshold", "run", *([thresholds] if thresholds else []), *host_args, *output_args]
 
 
 def write_exit(out: Path, code: int, journal: Path) -> None:

@@ -1,4 +1,4 @@
-"""Decide whether an event requests a benchmark, and of what, before anything is rented.
+"""Decide from a workflow's event whether a benchmark is requested, and of what, before anything is rented.
 
     a comment /benchmark L4     on an open pull request, by a person who may write to the repository
     the label needs-benchmark   set by such a person, on a branch of the repository itself
@@ -10,30 +10,125 @@ A comment must be one exact line in plain ASCII, and nothing else:
     /benchmark L4             one kind
     /benchmark L4,A100        several, measured concurrently
 
-Only names from a fixed list are returned and never text of the comment. The commit is pinned here: later pushes are
-not measured. The decision is passed to the next steps as lines ``name=value``; a control character in a value is a
-defect of Assay.
+Much of an event is untrusted text. Everything extracted from it is validated here; only names from a fixed list are
+returned and never text of the comment. The commit is pinned here: later pushes are not measured. The decision is
+passed to the next steps as lines ``name=value``; a control character in a value is a defect of Assay.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pydantic import Field
 
 from assay.core.errors import BadInput, MachineCannot, suggest_nearest
-from assay.core.files import translate_os_errors
+from assay.core.files import read_json, translate_os_errors
 from assay.core.values import Value
-from assay.github.event import SHA
 from assay.hosts.gpu_types import FAMILIES, TYPES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+    from collections.abc import Callable, Mapping
 
-    from assay.github.event import PullRequestState, WorkflowEvent
+
+MAX_EVENT_BYTES = 8 * 2**20
+SHA = r"[0-9a-f]{40}(?:[0-9a-f]{24})?"
+LOGIN = r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}"
+REPOSITORY = r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}/[A-Za-z0-9._-]{1,100}"
+BRANCH = r"(?!-|/)(?!.*(?:\.\.|//|@\{|\.lock$|/$|\.$))[^\x00-\x20\x7f-\xa0~^:?*\[\\\"'`$;|&<>(){}]{1,200}"
+"""What git allows, without characters that a shell, a log or a URL could misinterpret."""
+
+
+class PullRequestState(Value):
+    """A pull request: its number, and its current commit."""
+
+    number: int = Field(ge=1)
+    commit: str = Field(pattern=rf"^{SHA}$")
+    repository: str | None = Field(description="Where its branch is; null: that repository is gone.")
+    branch: str | None = Field(description="Null where its name is unusual.")
+    open: bool
+
+
+class WorkflowEvent(Value):
+    """The event that triggered the workflow."""
+
+    name: str
+    action: str | None = None
+    by: str | None = Field(default=None, description="Who did it.")
+    by_bot: bool = False
+    comment: str | None = Field(default=None, description="As it was typed.")
+    comment_on: int | None = Field(default=None, description="The number of the pull request under which it stands.")
+    label: str | None = None
+    change: PullRequestState | None = None
+    commit: str | None = Field(default=None, description="What the workflow runs at.")
+    branch: str | None = Field(default=None, description="The branch it runs on; null: a tag, or a pull request.")
+
+
+def read_event(environment: Mapping[str, str]) -> WorkflowEvent:
+    """Return the event.
+
+    Raises:
+        BadInput: The variables that GitHub sets are missing, or the event's file is not usable.
+    """
+    name, path = environment.get("GITHUB_EVENT_NAME", ""), environment.get("GITHUB_EVENT_PATH", "")
+    if not name or not path:
+        raise BadInput("GITHUB_EVENT_NAME and GITHUB_EVENT_PATH are not set: this runs in a workflow of GitHub.")
+    if re.fullmatch(r"[a-z_]{1,40}", name) is None:
+        raise BadInput("GITHUB_EVENT_NAME is not the name of an event.")
+    if Path(path).is_file() and Path(path).stat().st_size > MAX_EVENT_BYTES:
+        raise BadInput("The event's file is too large to be one of GitHub's.")
+    content: Any = read_json(Path(path))
+    if not isinstance(content, dict):
+        raise BadInput("The event's file holds no event: it must be a mapping.")
+    ref, sha = environment.get("GITHUB_REF", ""), environment.get("GITHUB_SHA", "")
+    issue, comment = _mapping(content, "issue"), _mapping(content, "comment")
+    sender = _mapping(comment, "user") if name == "issue_comment" else _mapping(content, "sender")
+    return WorkflowEvent(
+        name=name,
+        action=_matching_text(content.get("action"), r"[a-z_]{1,40}"),
+        by=_matching_text(sender.get("login"), rf"{LOGIN}(?:\[bot\])?"),
+        by_bot=sender.get("type") != "User",
+        comment=comment.get("body") if isinstance(comment.get("body"), str) else None,
+        comment_on=_positive_int(issue.get("number")) if isinstance(issue.get("pull_request"), dict) else None,
+        label=_matching_text(_mapping(content, "label").get("name"), r"[ -~]{1,50}"),
+        change=parse_pull_request(content["pull_request"]) if isinstance(content.get("pull_request"), dict) else None,
+        commit=_matching_text(sha, SHA),
+        branch=_matching_text(ref.removeprefix("refs/heads/"), BRANCH) if ref.startswith("refs/heads/") else None,
+    )
+
+
+def parse_pull_request(data: Mapping[str, Any]) -> PullRequestState:
+    """Return a pull request from the data of an event or the API.
+
+    Raises:
+        BadInput: The data is not a valid pull request.
+    """
+    head = _mapping(data, "head")
+    number, commit = _positive_int(data.get("number")), _matching_text(head.get("sha"), SHA)
+    if number is None or commit is None:
+        raise BadInput("The pull request is not told as GitHub tells one: its number or its commit is missing.")
+    return PullRequestState(
+        number=number,
+        commit=commit,
+        repository=_matching_text(_mapping(head, "repo").get("full_name"), REPOSITORY),
+        branch=_matching_text(head.get("ref"), BRANCH),
+        open=data.get("state") == "open",
+    )
+
+
+def _mapping(data: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = data.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+def _matching_text(value: object, pattern: str) -> str | None:
+    return value if isinstance(value, str) and re.fullmatch(pattern, value) else None
+
+
+def _positive_int(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 10**9 else None
 
 
 COMMAND = "/benchmark"
@@ -109,6 +204,22 @@ class WorkflowInputs(Value):
     default_gpu: str = DEFAULT_GPU
 
 
+def workflow_inputs(environment: Mapping[str, str]) -> WorkflowInputs:
+    """Return the inputs of the workflow.
+
+    Raises:
+        BadInput: A switch is neither true nor false.
+    """
+    switch = environment.get("ASSAY_CREATE_PR", "").strip().lower()
+    if switch not in {"", "true", "false"}:
+        raise BadInput("ASSAY_CREATE_PR is true or false.")
+    return WorkflowInputs(
+        gpu_type=environment.get("ASSAY_GPU_TYPE") or None,
+        create_pr=switch != "false",
+        default_gpu=environment.get("ASSAY_DEFAULT_GPU") or DEFAULT_GPU,
+    )
+
+
 class BenchmarkRequest(Value):
     """What to measure, and where the results go."""
 
@@ -132,11 +243,9 @@ class RequestQueries(Protocol):
 
     def may_write(self, login: str) -> bool:
         """Return whether a person may write to the repository."""
-        ...
 
     def change(self, number: int) -> PullRequestState:
         """Return the current state of a pull request."""
-        ...
 
 
 def decide_request(
@@ -148,22 +257,34 @@ def decide_request(
         BadInput: It is meant as a request, but is invalid.
         MachineCannot: The requester lacks permission, or the request cannot be measured.
     """
-    if inputs.gpu_type:
-        return _decide_inputs(event, inputs, repository, github)
-    if event.name == "issue_comment":
+    is_pull_request = event.name in PULL_REQUEST_EVENTS
+    if event.name == "issue_comment" and not inputs.gpu_type:
         return _decide_comment(event, inputs, repository, github)
-    if event.name in PULL_REQUEST_EVENTS:
-        return _decide_label(event, inputs, repository, github)
+    if is_pull_request and not inputs.gpu_type and (event.action != "labeled" or event.label != LABEL):
+        return NoRequest(reason=f"the label is not {LABEL}")
+    if is_pull_request and event.change is not None:
+        names = parse_gpu_types(inputs.gpu_type or inputs.default_gpu)
+        if event.change.repository != repository:
+            raise MachineCannot(
+                f"Pull request {event.change.number} comes from a fork, whose workflows get no secrets; somebody who "
+                f"may write to {repository} can comment {COMMAND} under it."
+            )
+        requester = _check_requester(event, repository, github())
+        return _request_for(event.change, names, repository, by=requester, create_pr=inputs.create_pr)
+    if inputs.gpu_type:
+        return _decide_inputs(event, inputs, repository)
+    if is_pull_request:
+        raise BadInput("The event does not say which pull request was labelled.")
     if event.name == "workflow_dispatch":
         raise BadInput("No GPU type is given: write L4, or L4,A100, as gpu_type.")
-    return NoRequest(reason=f"{event.name} asks for nothing")
+    return NoRequest(reason=f"{event.name} requests nothing")
 
 
 def _decide_comment(
     event: WorkflowEvent, inputs: WorkflowInputs, repository: str, github: Callable[[], RequestQueries]
 ) -> BenchmarkRequest | NoRequest:
     if event.action != "created" or event.comment is None or not is_command(event.comment):
-        return NoRequest(reason="the comment asks for nothing")
+        return NoRequest(reason="the comment requests nothing")
     names = parse_comment(event.comment, inputs.default_gpu)
     if event.comment_on is None:
         raise BadInput(f"{COMMAND} works under pull requests; for a branch, run the workflow by hand.")
@@ -172,28 +293,9 @@ def _decide_comment(
     return _request_for(queries.change(event.comment_on), names, repository, by=requester, create_pr=inputs.create_pr)
 
 
-def _decide_label(
-    event: WorkflowEvent, inputs: WorkflowInputs, repository: str, github: Callable[[], RequestQueries]
-) -> BenchmarkRequest | NoRequest:
-    if event.action != "labeled" or event.label != LABEL:
-        return NoRequest(reason=f"the label is not {LABEL}")
-    if event.change is None:
-        raise BadInput("The event does not tell which pull request was labelled.")
-    _require_own_branch(event.change, repository)
-    requester = _check_requester(event, repository, github())
-    return _request_for(
-        event.change, parse_gpu_types(inputs.default_gpu), repository, by=requester, create_pr=inputs.create_pr
-    )
-
-
-def _decide_inputs(
-    event: WorkflowEvent, inputs: WorkflowInputs, repository: str, github: Callable[[], RequestQueries]
-) -> BenchmarkRequest:
+def _decide_inputs(event: WorkflowEvent, inputs: WorkflowInputs, repository: str) -> BenchmarkRequest:
+    """Return the request of a workflow that was started manually, or called by another one."""
     names = parse_gpu_types(inputs.gpu_type or inputs.default_gpu)
-    if event.name in PULL_REQUEST_EVENTS and event.change is not None:
-        _require_own_branch(event.change, repository)
-        requester = _check_requester(event, repository, github())
-        return _request_for(event.change, names, repository, by=requester, create_pr=inputs.create_pr)
     if event.name == "issue_comment":
         raise BadInput("A workflow for comments cannot call this one with a GPU type: the comment says which.")
     if event.commit is None:
@@ -209,20 +311,12 @@ def _decide_inputs(
     )
 
 
-def _require_own_branch(change: PullRequestState, repository: str) -> None:
-    if change.repository != repository:
-        raise MachineCannot(
-            f"Pull request {change.number} comes from a fork, whose workflows get no secrets; somebody who may write "
-            f"to {repository} can comment {COMMAND} under it."
-        )
-
-
 def _check_requester(event: WorkflowEvent, repository: str, queries: RequestQueries) -> str:
     """Return the requester, if that is a person who may write."""
     if event.by is None:
-        raise BadInput("The event does not tell who asks.")
+        raise BadInput("The event does not say who requests it.")
     if event.by_bot:
-        raise MachineCannot(f"{event.by} is a program, and programs may not ask for GPUs. Nothing is rented.")
+        raise MachineCannot(f"{event.by} is a program, and programs may not request GPUs. Nothing is rented.")
     if not queries.may_write(event.by):
         raise MachineCannot(f"{event.by} may not write to {repository}, and so may not have GPUs rented. Nothing is.")
     return event.by
@@ -249,8 +343,8 @@ def _request_for(
 
 def request_outputs(request: BenchmarkRequest | NoRequest) -> dict[str, str]:
     """Return the outputs of a request for the next jobs; all empty where there is none."""
-    names = ("gpu_types", "repository", "commit", "branch", "pull_request", "create_pr")
     if isinstance(request, NoRequest):
+        names = ("gpu_types", "repository", "commit", "branch", "pull_request", "create_pr")
         return {"go": "false", **dict.fromkeys(names, "")}
     return {
         "go": "true",
@@ -258,8 +352,8 @@ def request_outputs(request: BenchmarkRequest | NoRequest) -> dict[str, str]:
         "repository": request.repository,
         "commit": request.commit,
         "branch": request.branch or "",
-        "pull_request": "" if request.pull_request is None else str(request.pull_request),
-        "create_pr": "true" if request.create_pr else "false",
+        "pull_request": str(request.pull_request or ""),
+        "create_pr": str(request.create_pr).lower(),
     }
 
 

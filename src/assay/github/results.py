@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import math
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -30,7 +30,7 @@ from assay.experiments.threshold.results_file import ThresholdResults
 from assay.github.request import GPU_TYPE_NAMES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from pydantic import JsonValue
@@ -83,13 +83,19 @@ def verify_results(file: Path, thresholds: Sequence[ThresholdSpec]) -> VerifiedR
     with contextlib.suppress(ValidationError):  # the reader reports it in words
         _check_numbers(ThresholdResults.model_validate(content), file)
     content_file = saved.read_saved(file)
-    if content_file.results is None:
+    results = content_file.results
+    if results is None:
         raise BadInput(f"{file} is of the older tool and has no intervals: no pull request rests on it.")
-    _check_thresholds(content_file.results, {threshold.key: threshold for threshold in thresholds}, file)
-    answers = tuple(
-        build_answer(decision, content_file.decide_on) for decision in content_file.judge(None, content_file.decide_on)
-    )
-    return VerifiedResults(content_file.results, answers)
+    specs = {threshold.key: threshold for threshold in thresholds}
+    for entry in results.thresholds:
+        spec = specs.get(entry.key)
+        if spec is None:
+            names = ", ".join(specs)
+            raise BadInput(f"{file} has a threshold that is not among those of the repository: {names}.")
+        if (type(entry.never), entry.never) != (type(spec.never), spec.never):
+            raise BadInput(f"{file} has another value for never than the thresholds of the repository have.")
+    decisions = content_file.judge(None, content_file.decide_on)
+    return VerifiedResults(results, tuple(build_answer(decision, content_file.decide_on) for decision in decisions))
 
 
 def _leaves(value: JsonValue, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Scalar]]:
@@ -128,7 +134,7 @@ def _check_numbers(results: ThresholdResults, file: Path) -> None:
             raise BadInput(f"{file} has two thresholds of one {what}.")
     for entry in results.thresholds:
         if len(entry.unmeasured) != len(entry.unmeasured_sizes):
-            raise BadInput(f"{file}: a threshold tells of {len(entry.unmeasured)} points, but not how large they are.")
+            raise BadInput(f"{file}: a threshold lists {len(entry.unmeasured)} points, but not how large they are.")
         if not all(0 <= size <= MAX_SIZE for size in entry.unmeasured_sizes):
             raise BadInput(f"{file}: a size that was not measured is no size.")
     for row in results.results:
@@ -143,18 +149,6 @@ def _check_row(row: ThresholdRow, file: Path) -> None:
             raise BadInput(f"{file}: a row has a time that cannot have been measured.")
         if any(abs(log) > MAX_LOG_SPEEDUP for process in timed.log_speedups for log in process):
             raise BadInput(f"{file}: a row has a speed-up that cannot have been measured.")
-
-
-def _check_thresholds(results: ThresholdResults, thresholds: Mapping[str, ThresholdSpec], file: Path) -> None:
-    """Check that only the repository's thresholds are written, with its own values for never."""
-    for entry in results.thresholds:
-        spec = thresholds.get(entry.key)
-        if spec is None:
-            raise BadInput(
-                f"{file} has a threshold that is not among those of the repository: {', '.join(thresholds)}."
-            )
-        if (type(entry.never), entry.never) != (type(spec.never), spec.never):
-            raise BadInput(f"{file} has another value for never than the thresholds of the repository have.")
 
 
 RESULTS_FILE, EXIT_CODE_FILE, RENTALS_FILE = "results.json", "exit-code", "rentals.jsonl"
@@ -192,7 +186,7 @@ class JobResults:
     gpu: str | None
     measured: VerifiedResults | None
     missing: Missing | None
-    costs: tuple[RentalCost, ...] = field(default=())
+    costs: tuple[RentalCost, ...] = ()
 
     @property
     def is_invalid(self) -> bool:
@@ -222,12 +216,8 @@ def collect_jobs(
         elif not expected:
             raise BadInput(f"{path} does not exist.")
     present = {job.gpu for job in jobs}
-    missing = [
-        JobResults(name, None, Missing(code="no_results", detail="its job left nothing"))
-        for name in expected
-        if name not in present
-    ]
-    return [*jobs, *missing]
+    nothing = Missing(code="no_results", detail="its job left nothing")
+    return [*jobs, *(JobResults(name, None, nothing) for name in expected if name not in present)]
 
 
 def _job_folders(path: Path) -> list[Path]:
@@ -242,10 +232,12 @@ def _read_job(folder: Path, thresholds: Sequence[ThresholdSpec]) -> JobResults:
     gpu = name if name in GPU_TYPE_NAMES else None
     code = _read_exit_code(folder / EXIT_CODE_FILE)
     costs = _rental_costs(folder / RENTALS_FILE)
-    if not (folder / RESULTS_FILE).is_file():
-        return JobResults(gpu, None, _describe_exit(code), costs)
-    job = _read_results(gpu, folder / RESULTS_FILE, code, thresholds)
-    return JobResults(gpu, job.measured, job.missing, costs)
+    if (folder / RESULTS_FILE).is_file():
+        return replace(_read_results(gpu, folder / RESULTS_FILE, code, thresholds), costs=costs)
+    detail = "nothing was measured, and its job did not say why"
+    if code is not None:
+        detail = f"nothing was measured: {EXIT_CODE_MEANINGS.get(code, 'it failed')} (exit code {code})"
+    return JobResults(gpu, None, Missing(code="no_results", detail=detail), costs)
 
 
 def _read_results(gpu: str | None, file: Path, code: int | None, thresholds: Sequence[ThresholdSpec]) -> JobResults:
@@ -265,27 +257,16 @@ def _read_exit_code(file: Path) -> int | None:
     return int(text) if re.fullmatch(r"\d{1,3}", text) else None
 
 
-def _describe_exit(code: int | None) -> Missing:
-    if code is None:
-        return Missing(code="no_results", detail="nothing was measured, and its job did not say why")
-    meaning = EXIT_CODE_MEANINGS.get(code, "it failed")
-    return Missing(code="no_results", detail=f"nothing was measured: {meaning} (exit code {code})")
-
-
-def _rental_costs(journal: Path) -> tuple[RentalCost, ...]:
+def _rental_costs(path: Path) -> tuple[RentalCost, ...]:
     from assay.hosts.rented.journal import RentalJournal
 
-    if not journal.is_file() or journal.stat().st_size > 2**20:
+    if not path.is_file() or path.stat().st_size > 2**20:
         return ()
-    now = datetime.now(UTC)
     try:
-        rentals = RentalJournal(journal).rentals()
+        rentals = [rental for rental in RentalJournal(path).rentals() if rental.machines]
     except BadInput:
         return ()
+    now = datetime.now(UTC)
     return tuple(
-        RentalCost(
-            rental.provider, rental.gpu, rental.quoted_usd(now) if rental.released_at else None, rental.billed_usd
-        )
-        for rental in rentals
-        if rental.machines
+        RentalCost(r.provider, r.gpu, r.quoted_usd(now) if r.released_at else None, r.billed_usd) for r in rentals
     )

@@ -127,15 +127,12 @@ class JobWatcher(Protocol):
 
     def progress(self, progress: JobProgress) -> None:
         """Receive the job's new progress."""
-        ...
 
     def out(self, data: bytes) -> None:
         """Receive stdout of the remote Assay."""
-        ...
 
     def err(self, data: bytes) -> None:
         """Receive stderr of the remote Assay."""
-        ...
 
 
 class Host(Protocol):
@@ -147,32 +144,24 @@ class Host(Protocol):
 
     def available(self) -> str | None:
         """Return why it cannot be used from here, as a clause; null when it can."""
-        ...
 
     def offers(self) -> tuple[Offer, ...]:
         """Return what it offers."""
-        ...
 
     def script(self, job: Job) -> str:
         """Return a readable description of what would be done; nothing is done."""
-        ...
 
     def create(self, job: Job) -> Rental:
         """Request what the job needs, its lease written first; return the machine, ours from now on."""
-        ...
 
     def run(self, rental: Rental, job: Job, watcher: JobWatcher) -> JobEnd:
         """Run the job there to its end, reporting progress."""
-        ...
 
     def collect(self, rental: Rental, job: Job) -> tuple[Path, ...]:
         """Return the job's run folders, downloaded where needed."""
-        ...
 
     def release(self, rental: Rental) -> None:
         """Release the machine and return once it is confirmed gone; do nothing if it is gone already."""
-        ...
 
     def list_ours(self) -> tuple[Rental, ...]:
         """Return every machine at this host with a name of ours, whoever started it."""
-        ...

@@ -12,14 +12,14 @@ from pydantic import Field, ValidationError
 from assay.core.errors import EXIT_INTERNAL_ERROR, EXIT_OK, EXIT_STOPPED, BadInput, GateFailed, MachineCannot
 from assay.core.files import read_json, replace_atomically
 from assay.core.values import SCHEMA_VERSION, Value
-from assay.hosts.choose import OfferCandidate
+from assay.hosts.offers import OfferCandidate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 FILE = "fan-out.json"
 OFFER_FILE = "rented.json"
-FOLDER_VARIABLE = "ASSAY_LEG_FOLDER"
+FOLDER_VARIABLE = "ASSAY_FAN_OUT_FOLDER"
 """Environment variable with a run's folder, for the process that rents its machine."""
 
 COMPARISON = "compare.json"

@@ -128,18 +128,16 @@ def parse_gpu_type(text: str, offered: Mapping[str, Iterable[str]]) -> str:
 def _suggestions(text: str, offered: Mapping[str, Iterable[str]]) -> str:
     """Return the nearest types and who offers them; all that are offered where none is near."""
     kinds = list(dict.fromkeys(kind for names_at_host in offered.values() for kind in names_at_host))
-    names = dict.fromkeys((*kinds, *FAMILIES, *(gpu_type.name for gpu_type in TYPES)))
-    spelled = {name.upper(): name for name in names}
+    spelled = {name.upper(): name for name in (*kinds, *FAMILIES, *_BY_NAME)}
     near = [spelled[word] for word in difflib.get_close_matches(text.upper(), spelled, n=3, cutoff=0.5)]
     if not near:
         return f" Offered are {', '.join(kinds)}." if kinds else ""
-    suggestions = [f"{name}{_offered_by(name, offered)}" for name in near]
+    suggestions = []
+    for name in near:
+        hosts = [host for host, kinds in offered.items() if any(set(types_in(k)) & set(types_in(name)) for k in kinds)]
+        by = ", ".join(hosts) or ("offered by nobody" if offered else "")
+        suggestions.append(f"{name} ({by})" if by else name)
     return f" Did you mean {' or '.join(suggestions)}?"
-
-
-def _offered_by(name: str, offered: Mapping[str, Iterable[str]]) -> str:
-    hosts = [host for host, kinds in offered.items() if any(set(types_in(k)) & set(types_in(name)) for k in kinds)]
-    return f" ({', '.join(hosts)})" if hosts else " (offered by nobody)" if offered else ""
 
 
 def reason_unsupported(kind: str, subjects: Iterable[str]) -> str | None:

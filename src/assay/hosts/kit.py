@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 from assay.core.errors import AssayError, MachineCannot, StopRequested
 from assay.hosts.base import Job, JobEnd
-from assay.hosts.rented import identity as keys
-from assay.hosts.rented import identity as names
+from assay.hosts.remote.remote_job import RemoteWork
 from assay.hosts.rented.cleanup import reap_machines
 from assay.hosts.rented.host import RentedHost
 from assay.hosts.rented.journal import RentalJournal
-from assay.hosts.rented.provider import InstanceRequest, NoAnswer, NoCapacity
+from assay.hosts.rented.provider import InstanceRequest, NoAnswer, NoCapacity, machine_name, make_keys, remove_keys
 from assay.hosts.run_job import run_job
 
 if TYPE_CHECKING:
@@ -57,40 +56,32 @@ class ProviderBench(Protocol):
     @property
     def provider(self) -> Provider:
         """The provider, with credentials set, connected to the fake."""
-        ...
 
     @property
     def clock(self) -> RentalClock:
         """The clock of both provider and fake."""
-        ...
 
     @property
     def pace(self) -> RentalTimeouts:
         """The timeouts to use with the fake."""
-        ...
 
     def next(self, fault: Fault) -> None:
         """Inject this fault into the next request for a machine only."""
-        ...
 
     def running(self) -> Collection[str]:
         """Return the ids of all machines that cost money now, listed by the account or not."""
-        ...
 
     def made(self) -> int:
         """Return how many machines were ever created."""
-        ...
 
     def stranger(self) -> str:
         """Create a machine whose name is not ours, such as ``assay-dev``; return its id."""
-        ...
 
     def without_credentials(self) -> Provider:
         """Return the provider without credentials."""
-        ...
 
 
-class FakeRemoteWork:
+class FakeRemoteWork(RemoteWork):
     """Work that runs a command over a machine's connection, waits, and runs it again."""
 
     def __init__(self, bench: ProviderBench) -> None:
@@ -122,8 +113,7 @@ class SilentWatcher:
     def out(self, data: bytes) -> None:
         """Do nothing."""
 
-    def err(self, data: bytes) -> None:
-        """Do nothing."""
+    err = out
 
 
 def expect(holds: bool, otherwise: str) -> None:  # noqa: FBT001 - an assertion
@@ -137,11 +127,10 @@ def host_on(bench: ProviderBench) -> RentedHost:
     return RentedHost(bench.provider, clock=bench.clock, timeouts=bench.pace, work=FakeRemoteWork(bench))
 
 
-def order_for(bench: ProviderBench) -> Job:
-    """Return a job with an id that is unique on this bench."""
-    job_id = f"{JOB_ID[:-2]}{bench.made():02d}"
-    return Job(
-        id=job_id,
+def run_one(bench: ProviderBench) -> tuple[JobEnd, tuple[Path, ...]]:
+    """Run a job with an id that is unique on this bench."""
+    job = Job(
+        id=f"{JOB_ID[:-2]}{bench.made():02d}",
         words=("run",),
         cwd="/",
         folder="/f",
@@ -150,36 +139,30 @@ def order_for(bench: ProviderBench) -> Job:
         gpu=bench.gpu,
         limit_s=7200.0,
     )
+    return run_job(host_on(bench), job, SilentWatcher())
 
 
-def complete_job(bench: ProviderBench) -> None:
-    """Run a job that must succeed."""
-    ended, folders = run_job(host_on(bench), order_for(bench), SilentWatcher())
+def complete_job(bench: ProviderBench, made: int | None = None) -> None:
+    """Run a job that must succeed, leave nothing, and create so many machines; null: any number."""
+    before = bench.made()
+    ended, folders = run_one(bench)
     expect(ended.exit_code == 0 and len(folders) == 1, f"the job ended with {ended}")
-
-
-def job_fails(bench: ProviderBench, kind: type[AssayError]) -> None:
-    """Run a job that must end with this error."""
-    try:
-        run_job(host_on(bench), order_for(bench), SilentWatcher())
-    except kind:
-        return
-    raise KitFailed(f"the job did not fail with {kind.__name__}")
+    created = bench.made() - before
+    expect(made in {None, created}, f"{created} machines were created for one job, not {made}")
+    expect_nothing_left(bench)
 
 
 def request_for(bench: ProviderBench, seconds: float = 3600.0) -> InstanceRequest:
     """Return an instance request, after calling the provider's `prepare`."""
     deadline_at = bench.clock.now() + timedelta(seconds=seconds)
     request = InstanceRequest(
-        name=names.machine_name(JOB_ID, 1, deadline_at),
+        name=machine_name(JOB_ID, 1, deadline_at),
         offer=next(offer for offer in bench.provider.offers() if offer.gpu == bench.gpu),
         image=bench.provider.default_image,
         deadline_at=deadline_at,
-        public_key=keys.make_keys(JOB_ID) if getattr(bench.provider, "keyed", False) else None,
+        public_key=make_keys(JOB_ID) if bench.provider.keyed else None,
     )
-    prepare = getattr(bench.provider, "prepare", None)
-    if callable(prepare):
-        prepare(request)
+    bench.provider.prepare(request)
     return request
 
 
@@ -196,24 +179,6 @@ def launch_raises(bench: ProviderBench, fault: Fault, kind: type[AssayError]) ->
     raise KitFailed(f"{fault!r} raised nothing")
 
 
-def listed_numbers(bench: ProviderBench) -> set[str]:
-    """Return the ids in the list, once there are any."""
-    numbers: set[str] = set()
-
-    def listed() -> bool:
-        numbers.update(machine.number for machine in bench.provider.ours())
-        return bool(numbers)
-
-    wait_until(bench, listed, "the list does not show it")
-    return numbers
-
-
-def is_gone(bench: ProviderBench, number: str) -> bool:
-    """Return whether the provider no longer shows a machine."""
-    machine = bench.provider.look(number)
-    return machine is None or machine.stage == "gone"
-
-
 def wait_until(bench: ProviderBench, holds: Callable[[], bool], otherwise: str) -> None:
     """Wait until a condition holds, by the bench's clock."""
     until = bench.clock.now() + timedelta(seconds=bench.pace.gone_within_s)
@@ -222,20 +187,13 @@ def wait_until(bench: ProviderBench, holds: Callable[[], bool], otherwise: str) 
         bench.clock.sleep(bench.pace.look_s)
 
 
-def tidy(bench: ProviderBench) -> None:
-    """Remove what the request's preparation created."""
-    tidy = getattr(bench.provider, "tidy", None)
-    if callable(tidy):
-        tidy(JOB_ID)
-    keys.remove_keys(JOB_ID)
-
-
 def end_running(bench: ProviderBench) -> None:
-    """Terminate every running machine."""
+    """Terminate every running machine, and remove what the request's preparation created."""
     for number in bench.running():
-        bench.provider.end(number)
-    wait_until(bench, lambda: not bench.running(), "it is still running after its end was asked for")
-    tidy(bench)
+        bench.provider.terminate(number)
+    wait_until(bench, lambda: not bench.running(), "it is still running after its termination was requested")
+    bench.provider.clean_up(JOB_ID)
+    remove_keys(JOB_ID)
 
 
 def expect_nothing_left(bench: ProviderBench) -> None:
@@ -243,7 +201,7 @@ def expect_nothing_left(bench: ProviderBench) -> None:
     expect(not bench.running(), f"{sorted(bench.running())} are left")
     expect(
         all(rental.released_at is not None for rental in RentalJournal().rentals()),
-        "the journal shows an order as open",
+        "the journal shows a job as open",
     )
 
 
@@ -270,68 +228,66 @@ def its_offers_can_be_chosen_from(bench: ProviderBench) -> None:
 
 
 def a_machine_is_listed_by_its_name_and_seen_gone(bench: ProviderBench) -> None:
-    """A machine is launched, listed, polled, terminated twice, and gone for `look` and for the list."""
-    request = request_for(bench)
-    machine = bench.provider.launch(request)
-    expect(machine.name == request.name, f"a machine asked for as {request.name} is called {machine.name!r}")
-    expect(machine.number in listed_numbers(bench), f"machine {machine.number} is not in the list")
-    polled = bench.provider.look(machine.number)
-    expect(polled is not None and polled.name == request.name, f"look({machine.number}) gives {polled}")
-    bench.provider.end(machine.number)
-    wait_until(bench, lambda: not bench.running(), "it is still running after its end was asked for")
-    wait_until(bench, lambda: is_gone(bench, machine.number), "look() still shows a machine that is gone")
-    expect(not bench.provider.ours(), "the list still shows a machine that is gone")
-    bench.provider.end(machine.number)
-    tidy(bench)
+    """A machine is launched, listed, found, terminated twice, and gone for `find` and for the list."""
+    request, provider = request_for(bench), bench.provider
+    machine = provider.launch(request)
+    expect(machine.name == request.name, f"a machine requested as {request.name} is called {machine.name!r}")
+    wait_until(bench, lambda: bool(provider.list_ours()), "the list does not show it")
+    numbers = {machine.number for machine in provider.list_ours()}
+    expect(machine.number in numbers, f"machine {machine.number} is not in the list")
+    polled = provider.find(machine.number)
+    expect(polled is not None and polled.name == request.name, f"find({machine.number}) gives {polled}")
+    end_running(bench)
+
+    def is_gone() -> bool:
+        polled = provider.find(machine.number)
+        return polled is None or polled.stage == "gone"
+
+    wait_until(bench, is_gone, "find() still shows a machine that is gone")
+    expect(not provider.list_ours(), "the list still shows a machine that is gone")
+    provider.terminate(machine.number)
 
 
 def what_is_not_there_is_null(bench: ProviderBench) -> None:
-    """An id that never existed is null to `look`, and no error to `end`."""
+    """An id that never existed is null to `find`, and no error to `terminate`."""
     machine = bench.provider.launch(request_for(bench))
     unknown = machine.number[:-1] + ("0" if machine.number[-1] != "0" else "1")
-    expect(bench.provider.look(unknown) is None, "look() finds a machine that never was")
-    bench.provider.end(unknown)
+    expect(bench.provider.find(unknown) is None, "find() finds a machine that never was")
+    bench.provider.terminate(unknown)
     end_running(bench)
 
 
 def a_job_leaves_nothing(bench: ProviderBench) -> None:
     """One machine is created, used and terminated."""
-    complete_job(bench)
-    expect(bench.made() == 1, f"{bench.made()} machines were made for one order")
-    expect_nothing_left(bench)
+    complete_job(bench, made=1)
 
 
 def a_cut_before_anything_was_made_is_unanswered(bench: ProviderBench) -> None:
     """`launch` raises `NoAnswer`, as the outcome is unknown; the job requests again and gets one machine."""
     launch_raises(bench, "cut before", NoAnswer)
-    expect(not bench.running(), "something was made")
+    expect(not bench.running(), "something was created")
     bench.next("cut before")
-    complete_job(bench)
-    expect(bench.made() == 1, f"{bench.made()} machines were made for one order")
-    expect_nothing_left(bench)
+    complete_job(bench, made=1)
 
 
 def an_answer_that_never_came_is_found_by_name(bench: ProviderBench) -> None:
     """The machine that was created nevertheless is used; no second one is created."""
-    for nth, fault in enumerate(("cut after", "trouble"), start=1):
-        bench.next("cut after" if fault == "cut after" else "trouble")
-        complete_job(bench)
-        expect(bench.made() == nth, f"after {fault!r} there are {bench.made()} machines for {nth} orders")
-        expect_nothing_left(bench)
+    bench.next("cut after")
+    complete_job(bench, made=1)
+    bench.next("trouble")
+    complete_job(bench, made=1)
 
 
 def a_machine_that_turns_up_late_is_not_left(bench: ProviderBench) -> None:
     """Whether it is used or another replaced it: once the job is released, all are gone."""
     bench.next("late")
     complete_job(bench)
-    expect_nothing_left(bench)
 
 
 def two_machines_for_one_request_both_go(bench: ProviderBench) -> None:
     """Every machine with the job's name is terminated."""
     bench.next("twice")
     complete_job(bench)
-    expect_nothing_left(bench)
 
 
 def no_capacity_is_told_from_a_refusal(bench: ProviderBench) -> None:
@@ -339,32 +295,32 @@ def no_capacity_is_told_from_a_refusal(bench: ProviderBench) -> None:
     launch_raises(bench, "no capacity", NoCapacity)
     error = launch_raises(bench, "refused", MachineCannot)
     expect(not isinstance(error, NoCapacity | NoAnswer), f"a refusal is a {type(error).__name__}")
-    expect(not bench.running(), "something was made")
+    expect(not bench.running(), "something was created")
     bench.next("refused")
-    job_fails(bench, MachineCannot)
-    expect_nothing_left(bench)
+    try:
+        run_one(bench)
+    except MachineCannot:
+        expect_nothing_left(bench)
+    else:
+        raise KitFailed("the job did not fail with MachineCannot")
 
 
 def an_end_that_was_not_heard_is_asked_for_again(bench: ProviderBench) -> None:
     """Released means confirmed gone."""
     bench.next("deaf")
     complete_job(bench)
-    expect_nothing_left(bench)
 
 
 def a_machine_that_is_taken_away_is_replaced(bench: ProviderBench) -> None:
     """The job restarts on another machine; both are gone in the end."""
-    for fault in ("taken", "stuck"):
-        before = bench.made()
-        bench.next("taken" if fault == "taken" else "stuck")
-        complete_job(bench)
-        expect(bench.made() == before + 2, f"after {fault!r} {bench.made() - before} machines were made, not 2")
-        expect_nothing_left(bench)
+    bench.next("taken")
+    complete_job(bench, made=2)
+    bench.next("stuck")
+    complete_job(bench, made=2)
 
 
 def a_signal_while_it_is_asked_for_leaves_nothing(bench: ProviderBench) -> None:
     """After a `StopRequested` during the request, the machine is found by its name and terminated."""
-    host = host_on(bench)
     launch = bench.provider.launch
 
     def stopped(request: InstanceRequest) -> RentedMachine:
@@ -373,7 +329,7 @@ def a_signal_while_it_is_asked_for_leaves_nothing(bench: ProviderBench) -> None:
 
     bench.provider.launch = stopped  # type: ignore[method-assign]
     try:
-        run_job(host, order_for(bench), SilentWatcher())
+        run_one(bench)
     except StopRequested:
         pass
     else:

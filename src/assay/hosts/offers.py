@@ -1,13 +1,15 @@
-"""What can be rented, and at which price.
+"""What can be rented, at which price, and which offer to take: the one with the lowest total cost.
 
-All rental hosts are queried in parallel; a dated price list fills in where no live price is known.
+All rental hosts are queried in parallel; a dated price list fills in where no live price is known. The total cost
+counts from the request to the end of the run, and every rejected offer has a reason.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,9 +17,11 @@ from typing import TYPE_CHECKING
 from pydantic import Field, TypeAdapter
 
 from assay.core.errors import BadInput, MachineCannot
+from assay.core.format import format_duration
 from assay.core.values import Value
 from assay.hosts import registry
 from assay.hosts.base import Offer
+from assay.hosts.gpu_types import reason_unsupported, satisfies, types_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -47,31 +51,14 @@ def load_price_list() -> dict[str, ProviderPrices]:
 
 def provider_prices(host: str) -> tuple[Offer, ...]:
     """Return a provider's offers from the price list; none where it is not in it."""
-    at_host = load_price_list().get(host)
-    if at_host is None:
+    prices = load_price_list().get(host)
+    if prices is None:
         return ()
+    common = prices.model_dump(include={"priced_on", "ready_s", "ends_itself"})
     return tuple(
-        Offer(
-            host=host,
-            name=kind,
-            gpu=kind,
-            gpus=kind,
-            gpu_count=1,
-            usd_per_hour=usd,
-            priced_on=at_host.priced_on,
-            ready_s=at_host.ready_s,
-            ends_itself=at_host.ends_itself,
-        )
-        for kind, usd in at_host.usd_per_hour.items()
+        Offer(host=host, name=kind, gpu=kind, gpus=kind, gpu_count=1, usd_per_hour=usd, **common)
+        for kind, usd in prices.usd_per_hour.items()
     )
-
-
-def listed_usd_per_hour(host: str, kind: str) -> tuple[float, str] | None:
-    """Return the listed price of one GPU of a type, and its date; null where it is not listed."""
-    at_host = load_price_list().get(host)
-    if at_host is None or kind not in at_host.usd_per_hour:
-        return None
-    return at_host.usd_per_hour[kind], at_host.priced_on
 
 
 def listed_gpu_types() -> dict[str, tuple[str, ...]]:
@@ -111,16 +98,11 @@ def host_costs_money(host: Host) -> bool:
 def query_hosts(names: Sequence[str], rentals: Sequence[RentalRecord] = ()) -> tuple[HostOffers, ...]:
     """Query hosts in parallel; ready times come from past rentals where there are any."""
     with ThreadPoolExecutor(max_workers=max(1, len(names))) as pool:
-        results = list(pool.map(_query_host, names))
-    return tuple(
-        HostOffers(
-            host_offers.name,
-            host_offers.host,
-            tuple(with_measured_ready_time(offer, rentals) for offer in host_offers.offers),
-            host_offers.unavailable_reason,
+        results = pool.map(_query_host, names)
+        return tuple(
+            replace(result, offers=tuple(with_measured_ready_time(offer, rentals) for offer in result.offers))
+            for result in results
         )
-        for host_offers in results
-    )
 
 
 def renting_hosts() -> tuple[str, ...]:
@@ -135,9 +117,9 @@ def refuse_place(name: str, host_place: str | None) -> None:
     Raises:
         BadInput: The place is in the host's ``refuses``.
     """
-    refuses = (
-        getattr(_load_host(name), "refuses", {}) if host_place is not None and name in registry.known_hosts() else {}
-    )
+    if host_place is None or name not in registry.known_hosts():
+        return
+    refuses = getattr(_load_host(name), "refuses", {})
     if host_place in refuses:
         raise BadInput(f"--on {name}:{host_place} is refused: {refuses[host_place]}.")
 
@@ -148,9 +130,7 @@ def refuse_unknown_place(host_offers: HostOffers | None, host_place: str | None)
     Raises:
         BadInput: The place is unknown; the message names the known ones.
     """
-    if host_place is None or host_offers is None or host_offers.unavailable_reason is not None:
-        return
-    if not host_offers.offers:
+    if host_place is None or host_offers is None or host_offers.unavailable_reason or not host_offers.offers:
         return
     if any(host_place in {offer.name, offer.region} for offer in host_offers.offers):
         return
@@ -202,3 +182,152 @@ def offered_gpu_types(answers: Iterable[HostOffers]) -> dict[str, tuple[str, ...
     """Return each host's GPU types, live or from the price list."""
     live = {answer.name: tuple(dict.fromkeys(o.gpu for o in answer.offers if o.gpu)) for answer in answers}
     return {**listed_gpu_types(), **{name: kinds for name, kinds in live.items() if kinds}}
+
+
+SET_UP_S = 60.0
+"""Assumed time to create the environment on a fresh machine, with this package, and to upload files."""
+
+READY_S = 180.0
+"""Assumed where an offer does not state how long its machine takes to answer."""
+
+SLACK = 2.0
+"""The time limit is this multiple of the expected time: networks and disks differ."""
+
+SLACK_S = 600.0
+"""Added to that, so that a machine that boots slowly can still finish."""
+
+
+class RentalRequest(Value):
+    """Requirements for a rented machine."""
+
+    gpu: str | None = Field(default=None, description="GPU type or family as Assay writes it; null: any.")
+    gpu_count: int = Field(default=1, ge=1)
+    host_place: str | None = Field(default=None, description="A region, or an offer's name at its host; null: any.")
+    run_s: float = Field(gt=0, description="Expected run time, once the machine is set up.")
+    subjects: tuple[str, ...] = Field(default=(), description="Workloads, to reject GPUs that cannot run them.")
+    limit_s: float | None = Field(default=None, gt=0, description="Time limit; null: the expected time plus slack.")
+    max_cost_usd: float | None = Field(default=None, gt=0, description="Budget of this run; null: no limit.")
+    left_usd: float | None = Field(default=None, description="Left of the monthly budget; null: there is none.")
+
+
+class OfferCandidate(Value):
+    """An offer evaluated against a request."""
+
+    offer: Offer
+    expected_s: float = Field(description="From the request to the end of the run.")
+    limit_s: float | None = Field(
+        description="Longest time until the machine is terminated; null: its price is not known."
+    )
+    cost_usd: float | None = Field(description="Expected cost; null: its price is not known.")
+    most_usd: float | None = Field(description="Cost if it runs up to its limit; null: its price is not known.")
+    rejection_reason: str | None = Field(default=None, description="A clause; null: it is suitable.")
+
+
+class OfferChoice(Value):
+    """Every offer as a candidate, the best first and the rejected ones last."""
+
+    need: RentalRequest
+    candidates: tuple[OfferCandidate, ...]
+
+    @property
+    def fitting(self) -> tuple[OfferCandidate, ...]:
+        """The suitable candidates, the best first."""
+        return tuple(candidate for candidate in self.candidates if candidate.rejection_reason is None)
+
+    @property
+    def best(self) -> OfferCandidate | None:
+        """The candidate to take; null where none is suitable."""
+        return next(iter(self.fitting), None)
+
+
+def choose_offer(need: RentalRequest, offers: Iterable[Offer], shut: dict[str, str] | None = None) -> OfferChoice:
+    """Return what to rent, and why the other offers are rejected.
+
+    ``shut`` maps hosts that cannot be used from here to the reason.
+    """
+    candidates = [evaluate_offer(need, offer, (shut or {}).get(offer.host)) for offer in offers]
+    return OfferChoice(need=need, candidates=tuple(sorted(candidates, key=_sort_key)))
+
+
+def evaluate_offer(need: RentalRequest, offer: Offer, shut: str | None = None) -> OfferCandidate:
+    """Return one offer evaluated against a request; ``shut`` is why its host cannot be used.
+
+    The budget shortens the time limit, as the machine's deadline also caps its cost.
+    """
+    expected_s = (READY_S if offer.ready_s is None else offer.ready_s) + SET_UP_S + need.run_s
+    price, limit_s = offer.usd_per_hour, None
+    if price is not None:
+        limit_s = need.limit_s or time_limit_s(expected_s)
+        for budget_usd in (need.max_cost_usd, need.left_usd):
+            if budget_usd is not None and price > 0:
+                limit_s = min(limit_s, max(0.0, budget_usd) * 3600 / price)
+        if offer.longest_s is not None:
+            limit_s = min(limit_s, offer.longest_s)
+    return OfferCandidate(
+        offer=offer,
+        expected_s=expected_s,
+        limit_s=limit_s,
+        cost_usd=None if price is None else price * expected_s / 3600,
+        most_usd=None if price is None or limit_s is None else price * limit_s / 3600,
+        rejection_reason=(
+            _reason_wrong_gpu(need, offer)
+            or shut
+            or _reason_unavailable(offer, expected_s)
+            or _reason_too_expensive(need, offer, expected_s)
+        ),
+    )
+
+
+def time_limit_s(expected_s: float) -> float:
+    """Return the time limit of a machine from its expected time, in seconds."""
+    return SLACK * expected_s + SLACK_S
+
+
+def _reason_wrong_gpu(need: RentalRequest, offer: Offer) -> str | None:
+    if offer.gpu is None:
+        return "its GPU type is not known"
+    if need.gpu is not None and not satisfies(need.gpu, offer.gpu):
+        if set(types_in(need.gpu)) & set(types_in(offer.gpu)):
+            return f"its {offer.gpu} may be another than the {need.gpu} that is requested"
+        return f"it is no {need.gpu}"
+    if offer.gpu_count is not None and offer.gpu_count != need.gpu_count:
+        return f"it has {offer.gpu_count} GPU{'' if offer.gpu_count == 1 else 's'}, not {need.gpu_count}"
+    if need.host_place not in {None, offer.name, offer.region}:
+        where = "" if offer.region is None else f"in {offer.region}, "
+        return f"it is {where}not {need.host_place}"
+    return reason_unsupported(offer.gpu, need.subjects)
+
+
+def _reason_unavailable(offer: Offer, expected_s: float) -> str | None:
+    if offer.free_nodes == 0:
+        return "none is free now"
+    if offer.longest_s is not None and offer.longest_s < expected_s:
+        longest, expected = format_duration(offer.longest_s), format_duration(expected_s)
+        return f"one can be rented for {longest} at most, and {expected} are expected"
+    return None
+
+
+def _reason_too_expensive(need: RentalRequest, offer: Offer, expected_s: float) -> str | None:
+    if offer.usd_per_hour is None:
+        return "its price is not known"
+    if need.limit_s is not None and need.limit_s < expected_s:
+        limit, expected = format_duration(need.limit_s), format_duration(expected_s)
+        return f"--time {limit} is less than the {expected} that are expected"
+    cost = offer.usd_per_hour * expected_s / 3600
+    would_cost = f"it would cost about {format_usd(cost)}"
+    if need.max_cost_usd is not None and cost > need.max_cost_usd:
+        return f"{would_cost}, more than the {format_usd(need.max_cost_usd)} of --max-cost"
+    if need.left_usd is not None and cost > need.left_usd:
+        return f"{would_cost}, and of this month's budget {format_usd(max(0.0, need.left_usd))} are left"
+    return None
+
+
+def _sort_key(candidate: OfferCandidate) -> tuple[bool, float, float, str, str, str]:
+    offer, is_rejected = candidate.offer, candidate.rejection_reason is not None
+    cost = math.inf if candidate.cost_usd is None else candidate.cost_usd
+    return (is_rejected, cost, candidate.expected_s, offer.host, offer.name, offer.region or "")
+
+
+def format_usd(amount: float) -> str:
+    """Format an amount of money so that a small one is not rounded to zero."""
+    return f"${amount:,.2f}" if amount >= 1 or amount == 0 else f"${amount:.2g}" if amount < 0.01 else f"${amount:.3f}"

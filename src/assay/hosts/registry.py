@@ -52,7 +52,7 @@ def find_host(name: str) -> Host:
     host = load_host(name)
     missing = host.available()
     if missing is not None:
-        raise MachineCannot(f"--on {name} cannot be asked from here: {missing}.")
+        raise MachineCannot(f"--on {name} cannot be queried from here: {missing}.")
     return host
 
 

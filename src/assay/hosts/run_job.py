@@ -5,6 +5,7 @@ Also the files that the job's ranks and nodes write into its folder, from which 
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +19,9 @@ from assay.core.processes import stop_on_signals
 from assay.core.values import Value
 
 if TYPE_CHECKING:
-    from assay.hosts.base import Host, Job, JobEnd, JobWatcher, Rental
+    from collections.abc import Callable
+
+    from assay.hosts.base import Host, Job, JobEnd, JobWatcher
 
 
 def run_job(host: Host, job: Job, watcher: JobWatcher) -> tuple[JobEnd, tuple[Path, ...]]:
@@ -35,26 +38,26 @@ def run_job(host: Host, job: Job, watcher: JobWatcher) -> tuple[JobEnd, tuple[Pa
             ended = host.run(rental, job, watcher)
             folders = host.collect(rental, job)
         except (StopRequested, EndedEarly) as stopped:
-            _release_after(stopped, host, rental)
+            release_after(stopped, lambda: host.release(rental))
             raise type(stopped)(f"{stopped}; {rental.name} ({rental.host} {rental.number}) is gone") from None
         except BaseException as error:
-            _release_after(error, host, rental)
+            release_after(error, lambda: host.release(rental))
             raise
         host.release(rental)
     return ended, folders
 
 
-def _release_after(error: BaseException, host: Host, rental: Rental) -> None:
+def release_after(error: BaseException, release: Callable[[], None]) -> None:
     """Release a machine after an error; if that fails, raise the failure instead, as it is what costs money."""
     try:
-        host.release(rental)
+        release()
     except Exception as failure:
         raise failure from error
 
 
-FOLDER_VARIABLE = "ASSAY_ORDER_FOLDER"
+FOLDER_VARIABLE = "ASSAY_JOB_FOLDER"
 ENDED = "ended"
-ORDER = "order.json"
+JOB = "job.json"
 LOG = "job.log"
 SCRIPT = "job.sh"
 TAIL_BYTES = 4000
@@ -81,14 +84,11 @@ def write_rank(folder: Path, rank: RankRecord) -> None:
 
 def read_ranks(folder: Path) -> dict[int, RankRecord]:
     """Return the ranks that have started; a file that is still being written is skipped until the next poll."""
-    by_rank: dict[int, RankRecord] = {}
+    ranks: list[RankRecord] = []
     for path in (folder / "ranks").glob("*.json"):
-        try:
-            rank = RankRecord.model_validate(read_json(path))
-        except (BadInput, ValidationError):
-            continue
-        by_rank[rank.rank] = rank
-    return dict(sorted(by_rank.items()))
+        with contextlib.suppress(BadInput, ValidationError):
+            ranks.append(RankRecord.model_validate(read_json(path)))
+    return {rank.rank: rank for rank in sorted(ranks, key=lambda rank: rank.rank)}
 
 
 def read_nodes(folder: Path) -> dict[str, bool]:

@@ -14,7 +14,7 @@ from assay.core.format import format_duration
 from assay.hosts.base import Job, Offer, Rental
 from assay.hosts.remote import remote_job
 from assay.hosts.remote.connection import RemoteConnectionLost, SshConnection
-from assay.hosts.run_job import ORDER, recorded_run
+from assay.hosts.run_job import JOB, recorded_run
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
@@ -46,27 +46,21 @@ class SshHost:
     def script(self, job: Job) -> str:
         """Return what would be done; no machine is contacted."""
         connection_to(job.host_place)
-        files = [f"  {file.remote_path}  ({_size(Path(file.local_path))})" for file in job.files]
+        files = "".join(f"  {file.remote_path}  ({_size(Path(file.local_path))})\n" for file in job.files)
         limit = f" for {format_duration(job.limit_s)} at most" if job.limit_s else ""
         gpu = f", if its GPU is a {job.gpu}" if job.gpu else ""
-        return "\n".join(
-            [
-                f"On {job.host_place}, with {job.python}{gpu}{limit}:",
-                f"  assay {join(job.words)}",
-                "These files would go along:" if files else "No file would go along.",
-                *files,
-                f"The run would be brought to {job.output_dir}.",
-                "",
-            ]
+        return (
+            f"On {job.host_place}, with {job.python}{gpu}{limit}:\n  assay {join(job.words)}\n"
+            + (f"These files would be uploaded:\n{files}" if files else "No file would be uploaded.\n")
+            + f"The run would be downloaded to {job.output_dir}.\n"
         )
 
     def create(self, job: Job) -> Rental:
         """Check that the machine answers, and record in a lease what to clean up there."""
-        connection = connection_to(job.host_place)
-        connection.open()
+        connection_to(job.host_place).do("true")
         args: dict[str, JsonValue] = {"host_place": job.host_place, "job": job.as_json()}
         self._leases[job.name] = leases.take_lease(
-            KIND, f"order {job.name} on {job.host_place}", UNDO, args, lease_id=job.id
+            KIND, f"job {job.name} on {job.host_place}", UNDO, args, lease_id=job.id
         )
         return Rental(host=self.name, name=job.name, number=str(job.host_place), state="up", gpu=job.gpu)
 
@@ -91,11 +85,11 @@ class SshHost:
 
     def list_ours(self) -> tuple[Rental, ...]:
         """Return the jobs on other machines according to this user's leases."""
-        job_leases = [lease for lease in leases.list_foreign_leases(KIND) if isinstance(lease.args.get("job"), dict)]
-        jobs = [(lease, Job.model_validate(lease.args["job"])) for lease in job_leases]
+        jobs = [(lease, lease.args.get("job")) for lease in leases.list_foreign_leases(KIND)]
+        parsed = [(lease, Job.model_validate(job)) for lease, job in jobs if isinstance(job, dict)]
         return tuple(
             Rental(host=self.name, name=job.name, number=str(job.host_place), since=lease.created_at)
-            for lease, job in jobs
+            for lease, job in parsed
         )
 
 
@@ -126,8 +120,9 @@ def undo_job(host_place: str, job: dict[str, JsonValue]) -> None:
         MachineCannot: The machine does not answer, or something of the job is still there.
     """
     connection, undone_job = connection_to(host_place), Job.model_validate(job)
+    folder = Path(undone_job.folder)
     remote_job.end_remote_job(connection, undone_job)
-    if recorded_run(Path(undone_job.folder)) is None:
+    if recorded_run(folder) is None:
         try:
             remote_job.collect_run(connection, undone_job)
         except RemoteConnectionLost:
@@ -135,14 +130,8 @@ def undo_job(host_place: str, job: dict[str, JsonValue]) -> None:
         except MachineCannot:  # a broken archive is kept in the job's folder here; the remote files still go
             pass
     remote_job.remove_remote_files(connection, undone_job)
-    if recorded_run(Path(undone_job.folder)) is None:
-        _remove_empty_job_folder(Path(undone_job.folder))
-
-
-def _remove_empty_job_folder(folder: Path) -> None:
-    """Remove the folder of a job that left neither a run nor a broken archive of one."""
-    if {path.name for path in folder.glob("*")} <= {ORDER}:
-        shutil.rmtree(folder, ignore_errors=True)
+    if recorded_run(folder) is None and {path.name for path in folder.glob("*")} <= {JOB}:
+        shutil.rmtree(folder, ignore_errors=True)  # it holds neither a run nor a broken archive of one
 
 
 def _size(path: Path) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from assay.cli.main import main
-from assay.hosts.providers import modal_sdk
+from assay.hosts.providers import modal as modal_sdk
 
 if TYPE_CHECKING:
     from pathlib import Path

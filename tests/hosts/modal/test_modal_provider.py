@@ -10,8 +10,7 @@ import pytest
 
 from assay.core.errors import MachineCannot, StopRequested
 from assay.hosts.gpu_types import satisfies
-from assay.hosts.providers.modal import ModalProvider
-from assay.hosts.providers.modal_sdk import SdkCall
+from assay.hosts.providers.modal import ModalProvider, SdkCall
 from assay.hosts.rented.provider import InstanceRequest, NoAnswer, NoCapacity
 from tests.hosts.standins.modal.sandboxes import PREEMPTED
 
@@ -33,7 +32,7 @@ def wish(provider: ModalProvider, gpu: str = "L4", count: int = 1, name: str = N
 def test_a_sandbox_is_asked_for_exactly_found_again_and_seen_gone(modal_stand_in: ModalStandIn) -> None:
     provider = ModalProvider(answer_within_s=20, launch_within_s=20)
     assert provider.missing() is None
-    assert provider.ours() == (), "there is no app yet"
+    assert provider.list_ours() == (), "there is no app yet"
 
     machine = provider.launch(wish(provider, "H100-SXM", 2))
     [made] = modal_stand_in.sandboxes.all.values()
@@ -42,26 +41,26 @@ def test_a_sandbox_is_asked_for_exactly_found_again_and_seen_gone(modal_stand_in
     assert 990 <= made.timeout_s <= 1000, "Modal itself keeps the deadline"
     assert (machine.name, machine.number, machine.stage) == (NAME, made.id, "up")
     assert machine.usd_per_hour == pytest.approx(2 * 3.95)
-    assert provider.ours() == (machine,)
-    assert provider.look(made.id) == machine
+    assert provider.list_ours() == (machine,)
+    assert provider.find(made.id) == machine
     assert provider.billed_usd(machine) is None, "Modal does not tell, and null is not 0"
 
-    provider.end(made.id)
-    seen = provider.look(made.id)
+    provider.terminate(made.id)
+    seen = provider.find(made.id)
     assert seen is not None
     assert (seen.stage, seen.status_text) == ("gone", "was terminated")
-    assert provider.line(seen) is None
-    assert provider.ours() == ()
-    provider.end(made.id)
-    assert provider.look("sb-0000000000000000000000") is None
-    provider.end("sb-0000000000000000000000")
+    assert provider.connect(seen) is None
+    assert provider.list_ours() == ()
+    provider.terminate(made.id)
+    assert provider.find("sb-0000000000000000000000") is None
+    provider.terminate("sb-0000000000000000000000")
 
 
 def test_sandboxes_that_somebody_else_made_are_not_ours(modal_stand_in: ModalStandIn) -> None:
     provider = ModalProvider(answer_within_s=20, launch_within_s=20)
     modal_stand_in.on_create = lambda sandbox: sandbox.tags.clear()
     provider.launch(wish(provider))
-    assert provider.ours() == ()
+    assert provider.list_ours() == ()
 
 
 def test_every_offer_names_a_gpu_that_the_driver_can_be_held_to() -> None:
@@ -87,7 +86,7 @@ def test_what_modal_refuses_is_told_apart_and_nothing_is_left(modal_stand_in: Mo
         (Status.RESOURCE_EXHAUSTED, "Insufficient capacity for L4"): (NoCapacity, "no such machine free"),
         (Status.RESOURCE_EXHAUSTED, "GPU quota exceeded"): (MachineCannot, "quota"),
         (Status.PERMISSION_DENIED, "add a card first"): (MachineCannot, "payment method"),
-        (Status.INVALID_ARGUMENT, "no such GPU"): (MachineCannot, "refuses what was asked"),
+        (Status.INVALID_ARGUMENT, "no such GPU"): (MachineCannot, "refuses the request"),
         (Status.UNIMPLEMENTED, "too old"): (MachineCannot, "update the package"),
         (Status.UNAUTHENTICATED, "token as-verysecret is bad"): (MachineCannot, "MODAL_TOKEN_ID"),
     }
@@ -109,7 +108,7 @@ def test_wrong_credentials_say_how_to_get_right_ones(
     monkeypatch.setenv("MODAL_TOKEN_SECRET", "as-somethingwrong")
     provider = ModalProvider(answer_within_s=20)
     with pytest.raises(MachineCannot, match=r"does not accept the credentials.*modal token new") as caught:
-        provider.ours()
+        provider.list_ours()
     assert "somethingwrong" not in str(caught.value)
 
 
@@ -124,7 +123,7 @@ def test_an_answer_that_never_came_leaves_one_sandbox_that_is_found_by_name(
     provider = ModalProvider(answer_within_s=20, launch_within_s=20)
     with pytest.raises(NoAnswer):
         provider.launch(wish(provider))
-    [ours] = provider.ours()
+    [ours] = provider.list_ours()
     assert ours.name == NAME
     assert modal_stand_in.launched(NAME) == 1
 
@@ -135,7 +134,7 @@ def test_a_sandbox_that_gets_no_machine_in_time_is_taken_back(modal_stand_in: Mo
     with pytest.raises(NoCapacity, match=r"no such machine free within 0\.7 s"):
         provider.launch(wish(provider))
     assert modal_stand_in.launched(NAME) == 1
-    assert provider.ours() == ()
+    assert provider.list_ours() == ()
 
 
 def test_a_create_that_is_not_answered_in_time_may_be_done_all_the_same(modal_stand_in: ModalStandIn) -> None:
@@ -160,8 +159,8 @@ def test_a_modal_that_does_not_answer_is_not_waited_for_longer_than_told(modal_s
     from tests.hosts.standins.modal.server import Fault
 
     modal_stand_in.fail("AppGetOrCreate", Fault(hang_s=5.0))
-    with pytest.raises(NoAnswer, match="did not answer when its sandboxes were asked for: no answer in time"):
-        ModalProvider(answer_within_s=0.3).ours()
+    with pytest.raises(NoAnswer, match="did not answer when its sandboxes were listed: no answer in time"):
+        ModalProvider(answer_within_s=0.3).list_ours()
 
 
 def test_a_sandbox_over_its_time_or_taken_away_is_gone_and_says_how(modal_stand_in: ModalStandIn) -> None:
@@ -169,9 +168,9 @@ def test_a_sandbox_over_its_time_or_taken_away_is_gone_and_says_how(modal_stand_
     late, taken = (provider.launch(wish(provider, name=f"{NAME[:-1]}{each}")).number for each in "67")
     modal_stand_in.sandboxes.all[taken].end(PREEMPTED)
     modal_stand_in.sandboxes.all[late].created_at -= 1001
-    said = [machine.status_text for number in (late, taken) if (machine := provider.look(number))]
+    said = [machine.status_text for number in (late, taken) if (machine := provider.find(number))]
     assert said == ["has reached its time limit", "was taken away (exit code 0)"]
-    assert provider.ours() == ()
+    assert provider.list_ours() == ()
 
 
 def test_a_signal_while_a_machine_is_waited_for_takes_it_back(

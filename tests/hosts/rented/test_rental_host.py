@@ -17,10 +17,10 @@ from assay.core.errors import BadInput, MachineCannot, StopRequested
 from assay.core.guardian import Guardian, GuardianLost, GuardianNotStarted
 from assay.hosts import registry
 from assay.hosts.base import Offer, Rental
-from assay.hosts.rented import cleanup, identity
+from assay.hosts.rented import cleanup
 from assay.hosts.rented.cleanup import hosts_to_reap, reap_machines
 from assay.hosts.rented.journal import RentalJournal
-from assay.hosts.rented.provider import NoCapacity
+from assay.hosts.rented.provider import NoCapacity, deadline_of_machine, machine_name
 from assay.hosts.run_job import run_job
 from tests.guardians import guardian_of
 from tests.hosts.standins.cloud import Fate, VirtualClock
@@ -89,10 +89,10 @@ def test_the_lease_and_the_intent_are_on_disk_before_anything_is_asked_for(stage
     assert seen[0][0], "the lease"
     assert seen[0][1][0] == "intent"
     events = [entry.event for entry in RentalJournal().entries() if entry.event != "billed"]
-    assert events == ["intent", "asked", "made", "up", "ended", "released"]
+    assert events == ["intent", "requested", "created", "up", "ended", "released"]
     assert nothing_is_left(stage, assay_home)
     (box,) = stage.cloud.boxes.values()
-    assert identity.deadline_of_machine(box.name) == stage.work.armed[box.number], "the machine has its deadline too"
+    assert deadline_of_machine(box.name) == stage.work.armed[box.number], "the machine has its deadline too"
 
 
 def test_the_machine_gets_the_rentals_own_public_key_and_no_secret(stage: Stage, assay_home: Path) -> None:
@@ -128,11 +128,11 @@ def test_results_that_fail_their_schema_end_the_machine_too(runpod: Stage, assay
 
 def test_an_order_that_loses_machine_after_machine_is_given_up(stage: Stage, assay_home: Path) -> None:
     stage.cloud.usual = Fate(taken_s=50)
-    with pytest.raises(MachineCannot, match="given up"):
+    with pytest.raises(MachineCannot, match="giving up"):
         stage.errand()
     assert len(stage.cloud.boxes) == 3
-    assert {identity.deadline_of_machine(box.name) for box in stage.cloud.boxes.values()} == {
-        identity.deadline_of_machine(next(iter(stage.cloud.boxes.values())).name)
+    assert {deadline_of_machine(box.name) for box in stage.cloud.boxes.values()} == {
+        deadline_of_machine(next(iter(stage.cloud.boxes.values())).name)
     }, "the deadline stays what it was"
     assert nothing_is_left(stage, assay_home)
 
@@ -167,7 +167,7 @@ def test_a_budget_too_small_rents_nothing(stage: Stage, assay_home: Path, monkey
 def test_what_runs_elsewhere_counts_against_the_month(runpod: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ASSAY_MONTHLY_BUDGET_USD", "0.7")
     loan = runpod.host.create(order_for("runpod"))
-    with pytest.raises(MachineCannot, match=r"\$0.49 is spent or kept for what runs"):
+    with pytest.raises(MachineCannot, match=r"\$0.49 is spent or reserved for running machines"):
         runpod.host.create(order_for("runpod", id="fedcba9876543210"))
     runpod.host.release(loan)
     runpod.host.release(runpod.host.create(order_for("runpod", id="fedcba9876543210")))
@@ -264,18 +264,18 @@ def test_a_machine_that_will_not_go_keeps_its_lease_until_it_does(runpod: Stage,
         runpod.errand()
     assert leases.lease_exists("0123456789abcdef")
     runpod.cloud.boxes["m0000"].deaf = 0
-    cleanup.undo_rental("runpod", "0123456789abcdef", runpod.host.context.account())
+    cleanup.undo_rental("runpod", "0123456789abcdef", runpod.host.provider.account())
     assert not runpod.cloud.running()
 
 
 def test_the_wrong_key_proves_nothing_gone(runpod: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    account = runpod.host.context.account()
+    account = runpod.host.provider.account()
     loan = runpod.host.create(order_for("runpod"))
     monkeypatch.setenv("RUNPOD_API_KEY", "another")
     with pytest.raises(MachineCannot, match="with another key or at another address"):
         cleanup.undo_rental("runpod", "0123456789abcdef", account)
     monkeypatch.delenv("RUNPOD_API_KEY")
-    with pytest.raises(MachineCannot, match="RUNPOD_API_KEY is not set; make a key at"):
+    with pytest.raises(MachineCannot, match="RUNPOD_API_KEY is not set; create a key at"):
         cleanup.undo_rental("runpod", "0123456789abcdef", account)
     monkeypatch.setenv("RUNPOD_API_KEY", runpod.cloud.key)
     runpod.host.release(loan)
@@ -353,7 +353,7 @@ def test_a_machine_that_was_made_late_is_waited_for_from_then_on(monkeypatch: py
 
 def test_all_of_ours_are_listed_whoever_asked_for_them(runpod: Stage) -> None:
     loan = runpod.host.create(order_for("runpod"))
-    elsewhere = identity.machine_name("elsewhere0000000", 1, runpod.clock.now() + timedelta(hours=1))
+    elsewhere = machine_name("elsewhere0000000", 1, runpod.clock.now() + timedelta(hours=1))
     runpod.cloud.make(elsewhere, "NVIDIA A40", "SECURE")
     runpod.cloud.make("assay-dev", "NVIDIA A40", "SECURE")
     ours, theirs = runpod.host.list_ours()
@@ -361,7 +361,7 @@ def test_all_of_ours_are_listed_whoever_asked_for_them(runpod: Stage) -> None:
         loan.number,
         "L4",
         0.49,
-        identity.deadline_of_machine(ours.name),
+        deadline_of_machine(ours.name),
     )
     assert (theirs.name, theirs.since, theirs.usd_per_hour) == (elsewhere, None, 0.44)
     runpod.host.release(Rental(host="runpod", name=elsewhere, number=theirs.number))
@@ -384,7 +384,7 @@ def test_reap_leaves_the_living_and_ends_the_late_and_the_lost(runpod: Stage, as
 
     assert reaped() == ["left"]
     runpod.host.release(loan)
-    late = identity.machine_name("0123456789abcdef", 1, runpod.clock.now() + timedelta(hours=9))
+    late = machine_name("0123456789abcdef", 1, runpod.clock.now() + timedelta(hours=9))
     runpod.cloud.make(late, "NVIDIA L4", "SECURE")
     assert reaped() == ["released"]
     assert not runpod.cloud.running()
@@ -403,11 +403,13 @@ def test_stopped_while_it_waits_for_its_turn_nothing_was_asked_for(
     def turn() -> None:
         raise StopRequested("Stopped by SIGINT")
 
-    monkeypatch.setattr(stage.host.provider, "turn", turn)
+    monkeypatch.setattr(stage.host.provider, "wait_for_launch", turn)
     begun = stage.clock.now()
     with pytest.raises(StopRequested):
         stage.errand()
-    assert "asked" not in [entry["event"] for entry in map(json.loads, RentalJournal().path.read_text().splitlines())]
+    assert "requested" not in [
+        entry["event"] for entry in map(json.loads, RentalJournal().path.read_text().splitlines())
+    ]
     assert stage.clock.now() - begun < timedelta(seconds=30)
     assert capsys.readouterr().err == ""
     assert nothing_is_left(stage, assay_home)
@@ -423,14 +425,14 @@ def test_what_may_have_been_made_is_looked_for_and_that_is_said(
     with pytest.raises(StopRequested):
         runpod.errand()
     said = capsys.readouterr().err.splitlines()
-    assert said[0].startswith("runpod was asked for a machine, and its answer was not heard: it is looked for, for 9")
-    assert said[1:] == ["runpod: no machine turned up."]
+    assert said[0].startswith("runpod did not answer a request for a machine: checking whether one appears, for 9")
+    assert said[1:] == ["runpod: no machine appeared."]
     assert nothing_is_left(runpod, assay_home)
 
 
 def test_a_strangers_deadline_gets_a_little_more_time(runpod: Stage) -> None:
     deadline_at = runpod.clock.now() + timedelta(hours=1)
-    runpod.cloud.make(identity.machine_name("elsewhere0000000", 1, deadline_at), "NVIDIA A40", "SECURE")
+    runpod.cloud.make(machine_name("elsewhere0000000", 1, deadline_at), "NVIDIA A40", "SECURE")
     for minutes, left in ((59, 1), (62, 1), (66, 0)):
         reap_machines([runpod.host], RentalJournal(), runpod.clock.now().replace(minute=0) + timedelta(minutes=minutes))
         assert len(runpod.cloud.running()) == left
@@ -452,5 +454,5 @@ def test_reap_says_who_cannot_be_asked_but_has_something_of_ours(
 def test_an_offer_that_can_be_had_for_less_time_is_said(runpod: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     short = Offer(host="runpod", name="NVIDIA L4", gpu="L4", gpu_count=1, usd_per_hour=0.5, longest_s=3600)
     monkeypatch.setattr(runpod.host.provider, "offers", lambda: (short,))
-    with pytest.raises(MachineCannot, match="it can be had for 1 h at most"):
+    with pytest.raises(MachineCannot, match="it can be rented for 1 h at most"):
         runpod.errand(limit_s=7200)

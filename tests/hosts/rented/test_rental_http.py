@@ -44,7 +44,7 @@ class Far:
         (httpx.RemoteProtocolError("cut"), NoAnswer, "cut"),
         (httpx.Response(503), NoAnswer, r"in trouble \(503\)"),
         (httpx.Response(200, content=b"<html>"), NoAnswer, "no JSON"),
-        (httpx.Response(302, headers={"Location": "http://evil.example"}), MachineCannot, "the key is not taken there"),
+        (httpx.Response(302, headers={"Location": "http://evil.example"}), MachineCannot, "the key is not sent there"),
         (httpx.Response(401, json={"detail": "bad"}), MachineCannot, "does not accept FAR_KEY: bad"),
         (httpx.ConnectError(f"sent Bearer {SECRET}"), NoAnswer, "sent Bearer …"),
     ],

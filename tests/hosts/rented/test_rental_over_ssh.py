@@ -12,7 +12,7 @@ from assay.core.errors import MachineCannot
 from assay.hosts.base import UploadedFile
 from assay.hosts.providers.runpod import RunPodProvider
 from assay.hosts.remote.remote_job import RemoteWork
-from assay.hosts.rented.context import RentalTimeouts
+from assay.hosts.rented.context import RentalClock, RentalTimeouts
 from assay.hosts.rented.host import RentedHost
 from assay.hosts.rented.journal import RentalJournal
 from assay.hosts.run_job import run_job
@@ -20,7 +20,7 @@ from assay.store.run_folder import RunFolder
 from tests.fakes.fake_nvml import hopper
 from tests.hosts.ssh.ordering import QUICK, Listener, order_for
 from tests.hosts.standins.answering import in_process
-from tests.hosts.standins.cloud import Fate, RealClock
+from tests.hosts.standins.cloud import Fate
 from tests.hosts.standins.runpod import RunPodService, cloud
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def rented(
     gpu1: Server, tmp_path: Path, make_fake_nvml: MakeFakeNvml, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[RentedHost, RunPodService]:
     """A host whose machines are all the ssh server, with an H200 that is none; each lets in its rental's key alone."""
-    account = cloud(RealClock())
+    account = cloud(RentalClock())
     account.usual = Fate(up_s=0.0, gone_s=0.0)
     account.kinds["NVIDIA H200"] = replace(account.kinds["NVIDIA L4"])
     monkeypatch.setenv("RUNPOD_API_KEY", account.key)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from assay.hosts.rented import identity
+from assay.hosts.rented.context import RentalClock
 from assay.hosts.rented.journal import JournalEntry, RentalJournal
+from assay.hosts.rented.provider import machine_name
 from tests.hosts.standins.answering import Served
-from tests.hosts.standins.cloud import RealClock
 from tests.hosts.standins.runpod import RunPodService, cloud
 from tests.hosts.standins.victims import HERE
 
@@ -26,7 +26,7 @@ ORDER = "0123456789abcdef"
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
-    account = cloud(RealClock())
+    account = cloud(RentalClock())
     server = Served(RunPodService(account))
     monkeypatch.setenv("ASSAY_RUNPOD_URL", server.url)
     monkeypatch.setenv("RUNPOD_API_KEY", account.key)
@@ -36,7 +36,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
 
 
 def make(served: Served, order: str, hours_left: float) -> str:
-    name = identity.machine_name(order, 1, datetime.now(UTC) + timedelta(hours=hours_left))
+    name = machine_name(order, 1, datetime.now(UTC) + timedelta(hours=hours_left))
     box = served.service.cloud.make(name, "NVIDIA L4", "SECURE")
     assert box is not None
     return box.number
@@ -52,8 +52,8 @@ def note(event: str, minutes_ago: float, order: str = ORDER, **told: object) -> 
 def rent(served: Served, minutes_ago: float = 30) -> str:
     number = make(served, ORDER, 1)
     note("intent", 0, usd_per_hour=0.49, at_most_usd=0.98, gpu="L4")
-    note("asked", 0, usd_per_hour=0.49)
-    note("made", minutes_ago, number=number, usd_per_hour=0.49)
+    note("requested", 0, usd_per_hour=0.49)
+    note("created", minutes_ago, number=number, usd_per_hour=0.49)
     return number
 
 
@@ -67,7 +67,7 @@ def test_what_runs_is_shown_with_what_it_costs_so_far(assay: Assay, served: Serv
     assert (other["machine"], other["since"], other["quoted_usd"]) == (theirs, None, None), "not asked for from here"
     assert told["month"] == {"spent_usd": 0.98, "budget_usd": 20.0}
     shown = assay("rentals").out
-    assert "2 machines are rented now; this month $0.98 is spent or kept." in shown.replace("\n", " ")
+    assert "2 machines are rented now; this month $0.98 is spent or reserved." in shown.replace("\n", " ")
 
 
 def test_what_is_over_is_shown_quoted_against_billed(assay: Assay, served: Served) -> None:
@@ -111,7 +111,7 @@ def test_reap_says_which_credential_it_needs(assay: Assay, served: Served, monke
     monkeypatch.delenv("RUNPOD_API_KEY")
     ran = assay("reap")
     assert ran.code == 3
-    assert "not known: the machines of runpod (runpod cannot be asked from here: RUNPOD_API_KEY is not set" in ran.out
+    assert "not known: the machines of runpod (runpod cannot be queried from here: RUNPOD_API_KEY is not set" in ran.out
     monkeypatch.setenv("RUNPOD_API_KEY", "wrong")
     shown = assay("rentals").out
     assert "does not accept RUNPOD_API_KEY" in shown

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from assay.hosts.base import Job
-    from assay.hosts.fleet.state import NodeProgress
+    from assay.hosts.fleet import NodeProgress
 
 __all__ = ["stand_ins"]
 NAME = "assay-0123456789abcdef"
@@ -29,7 +29,7 @@ NODES = ("n1", "n2")
 def wanted(tmp_path: Path) -> Job:
     folder = tmp_path / "fleet"
     for node in NODES:
-        run_job.make_job_folder(folder / node / "order-1")
+        run_job.make_job_folder(folder / node / "array-1")
     return order(folder=str(folder), cwd=str(tmp_path), words=("run", "x"))
 
 
@@ -39,7 +39,7 @@ def said(tools: StandIns, name: str) -> list[str]:
 
 
 def orders(wanted: Job) -> dict[str, Job]:
-    return {node: wanted.model_copy(update={"folder": f"{wanted.folder}/{node}/order-1"}) for node in NODES}
+    return {node: wanted.model_copy(update={"folder": f"{wanted.folder}/{node}/array-1"}) for node in NODES}
 
 
 def test_each_task_is_tied_to_its_node_before_any_may_start(stand_ins: StandIns, wanted: Job) -> None:
@@ -65,20 +65,20 @@ def test_a_task_that_is_not_tied_to_its_node_does_not_run_and_the_others_do(
     stand_ins.say("sbatch", "echo 12")
     stand_ins.say("scontrol", 'case "$2" in *_1) echo "slurm_update error: Invalid node name" >&2; exit 1;; esac')
     stand_ins.say("squeue", f"echo '12_0|COMPLETED|{NAME}|n1|None'")
-    run_job.write_rank(tmp_path / "fleet/n1/order-1", run_job.RankRecord(rank=0, node="n1", exit_code=0))
+    run_job.write_rank(tmp_path / "fleet/n1/array-1", run_job.RankRecord(rank=0, node="n1", exit_code=0))
     arrays = SlurmArrays()
     loan = arrays.create(wanted, NODES, 1, None)
     assert said(stand_ins, "scancel") == ["12_1"]
     told: list[NodeProgress] = []
     arrays.watch(loan, orders(wanted), told.extend)
     assert [(step.node, step.state) for step in told] == [("n2", "failed"), ("n1", "done")]
-    assert told[0].reason == "Slurm does not tie a task to it: Invalid node name"
+    assert told[0].reason == "Slurm does not bind a task to it: Invalid node name"
 
 
 def test_where_no_task_can_be_tied_nothing_is_left(stand_ins: StandIns, wanted: Job) -> None:
     stand_ins.say("sbatch", f"touch '{stand_ins.folder}/job'; echo 12")
     stand_ins.say("scontrol", 'echo "slurm_update error: Access/permission denied" >&2; exit 1')
-    with pytest.raises(MachineCannot, match="Slurm does not tie a task to it: Access/permission denied"):
+    with pytest.raises(MachineCannot, match="Slurm does not bind a task to it: Access/permission denied"):
         SlurmArrays().create(wanted, NODES, 1, None)
     assert not (stand_ins.folder / "job").exists()
     assert leases.reap_leases() == []
@@ -101,12 +101,12 @@ def test_a_folder_that_the_nodes_do_not_see_is_suspected(stand_ins: StandIns, wa
     arrays.watch(arrays.create(wanted, NODES, 1, None), orders(wanted), told.extend)
     for step in told:
         assert (step.state, step.exit_code) == ("failed", None)
-        assert f"is {wanted.folder}/{step.node}/order-1 on a file system that the nodes share?" in (step.reason or "")
+        assert f"is {wanted.folder}/{step.node}/array-1 on a file system that the nodes share?" in (step.reason or "")
 
 
 def test_which_nodes_is_not_said_to_sbatch() -> None:
     for argument in ("-wn1", "-x n2", "--nodelist=n1", "--exclude=n2", "--nodef=f"):
-        with pytest.raises(BadInput, match="which nodes is said with --nodelist"):
+        with pytest.raises(BadInput, match="nodes are selected with --nodelist"):
             array_script(order(arguments=(argument,)), 2, 1, None)
     assert "--exclusive" in array_options(order(), 2, 1, None)
     assert "--output=/a/100%%/slurm-3/%a.log" in array_options(order(folder="/a/100%"), 2, 3, None)

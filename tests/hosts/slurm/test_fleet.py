@@ -13,7 +13,7 @@ import pytest
 
 from assay.experiments.power.rows import GPUS_FILE
 from assay.hosts import run_job
-from assay.hosts.fleet.folder import FleetFolder
+from assay.hosts.fleet import FleetFolder
 from tests.hosts.slurm import fleeting
 from tests.hosts.slurm.cluster import jobs_held
 from tests.running import survivors, wait_for
@@ -137,7 +137,7 @@ def test_a_node_that_is_lost_costs_only_its_own_task_and_resuming_measures_only_
     tell: Callable[[str], None],
 ) -> None:
     sent = send("run", "places.py:waits_on_n2", *QUICK, "--on", "slurm")
-    done = "runs/fleet-*/n1/order-1/ended"
+    done = "runs/fleet-*/n1/array-1/ended"
     wait_for(lambda: list(workplace.glob(done)) and list(workplace.glob("runs/fleet-*/n2/run-*/.lock")), within_s=90)
     lost_nodes("n2")
     out, err = sent.communicate(timeout=110)
@@ -207,7 +207,7 @@ def test_a_node_that_is_out_of_order_before_its_turn_is_given_up(
         (("slurm", "--nodes", "9"), 3, "9 nodes are asked for, and the partition main has 2."),
         (("slurm", "--nodes", "1", "--nodelist", "n1"), 2, "exclude each other"),
         (("slurm", "--nodelist", "n[1"), 2, "--nodelist n[1 is no list of nodes"),
-        (("slurm", "--sbatch-arg=-wn1"), 2, "which nodes is said with --nodelist"),
+        (("slurm", "--sbatch-arg=-wn1"), 2, "nodes are selected with --nodelist"),
         (("slurm", "--sbatch-arg=--nonsense=1"), 2, "unrecognized option"),
         (("slurm", "--time", "20h"), 3, "it asks for more time than the partition gives (PartitionTimeLimit)"),
         (("local", "--attempts", "3"), 2, "--attempts needs a remote host"),

@@ -10,7 +10,7 @@ import pytest
 from assay.core import leases
 from assay.core.errors import MachineCannot, StopRequested
 from assay.core.leases import LeaseNotReleased
-from assay.hosts.slurm import batch_job
+from assay.hosts.slurm import host as batch_job
 from assay.hosts.slurm.commands import CommandResult, command_environment, run_command
 from assay.hosts.slurm.host import SlurmHost
 from tests.hosts.slurm.test_script import order
@@ -143,11 +143,11 @@ def test_a_controller_that_is_away_for_a_while_is_waited_for(
         "squeue", f"{away} '{stand_ins.folder}/back'; echo 'slurm_load_jobs error: no controller' >&2; exit 1; fi"
     )
     stand_ins.say("sbatch", "echo 12")
-    monkeypatch.setattr("assay.hosts.slurm.outcome.SHARED_FILES_TIMEOUT_S", 0.1)
+    monkeypatch.setattr("assay.hosts.slurm.host.SHARED_FILES_TIMEOUT_S", 0.1)
     host = SlurmHost()
     watcher = Watcher()
     ended = host.run(host.create(wanted), wanted, watcher)
-    assert watcher.told == ["Slurm job 12 cannot be asked after: Slurm's queue cannot be read: no controller"]
+    assert watcher.told == ["Slurm job 12 cannot be queried: Slurm's queue cannot be read: no controller"]
     assert ended.exit_code == 3
     assert "before anything ran on its nodes" in (ended.reason or "")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from assay.core.errors import MachineCannot
-from assay.hosts.slurm import nodes
+from assay.hosts.slurm import commands as nodes
 
 SINFO = """\
 n1|main*|up|idle|none

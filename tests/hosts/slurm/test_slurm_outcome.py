@@ -6,7 +6,7 @@ import pytest
 
 from assay.hosts.run_job import RankRecord
 from assay.hosts.slurm.commands import QueueEntry
-from assay.hosts.slurm.outcome import JobTraces, job_outcome
+from assay.hosts.slurm.host import JobTraces, job_outcome
 from tests.hosts.slurm.test_script import order
 
 TWO = ("n1", "n2")

@@ -7,14 +7,15 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from assay.hosts.base import Job
-from assay.hosts.remote.connection import ProcessPump, RemoteResult
-from assay.hosts.remote.download import remote_runs_folder
+from assay.hosts.remote.connection import RemoteConnection, run_process
+from assay.hosts.remote.transfer import remote_runs_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
     from pathlib import Path
 
     from assay.hosts.base import JobProgress
+    from assay.hosts.remote.connection import Take
 
 QUICK = ("--device", "cpu:0", "--isolation", "none", "--benchmark-runs", "3", "--no-monitor")
 
@@ -40,23 +41,13 @@ class Listener:
         self.said += data
 
 
-class HereLine:
+class HereLine(RemoteConnection):
     """A line to this very machine: what is done there is done by a shell here."""
 
     where = "gpu7"
 
-    def do(
-        self,
-        script: str,
-        *,
-        feed: Iterable[bytes] = (),
-        out: Callable[[bytes], None] | None = None,
-        err: Callable[[bytes], None] | None = None,
-        within_s: float | None = None,
-    ) -> RemoteResult:
-        """Run it."""
-        pump = ProcessPump(["sh", "-c", script], out=out, err=err)
-        return RemoteResult(pump.run(feed, within_s), pump.kept_out, pump.kept_err)
+    def _run(self, script: str, feed: Iterable[bytes], out: Take, err: Take, within_s: float | None) -> int:
+        return run_process(["sh", "-c", script], feed=feed, out=out, err=err, within_s=within_s)
 
 
 def order_for(workplace: Path, *words: str, **changes: Any) -> Job:

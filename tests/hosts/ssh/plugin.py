@@ -30,6 +30,6 @@ def ssh_daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 @pytest.fixture
 def gpu1(ssh_daemon: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
     """The server, with the system's ssh finding it as ``gpu1``; what others left on it as on a rented one is gone."""
-    shutil.rmtree(ssh_daemon.cache / "orders", ignore_errors=True)
+    shutil.rmtree(ssh_daemon.cache / "jobs", ignore_errors=True)
     monkeypatch.setenv("PATH", f"{ssh_daemon.bin}{os.pathsep}{os.environ['PATH']}")
     return ssh_daemon

@@ -15,7 +15,7 @@ from assay.cli.main import main
 from assay.core.errors import MachineCannot
 from assay.hosts.remote import remote_job
 from assay.hosts.remote.agent.folder import processes_of, supervisor_of
-from assay.hosts.remote.download import FrameReader
+from assay.hosts.remote.transfer import FrameReader
 from assay.store.run_folder import RunFolder
 from tests.cli.test_threshold_run import CONFIG, SPINS, THRESHOLDS
 from tests.hosts.ssh.ordering import QUICK, HereLine, Listener, order_for
@@ -43,7 +43,7 @@ LONG = ("run", "bad.py:fine", "waits.py:waits", "--device", "cpu:0", "--isolatio
 
 def orders(server: Server) -> list[Path]:
     """Return what is there of orders."""
-    return list((server.cache / "orders").glob("*"))
+    return list((server.cache / "jobs").glob("*"))
 
 
 def leases(home: Path) -> list[Path]:
@@ -122,7 +122,7 @@ def test_a_line_that_is_cut_is_taken_up_again_and_ctrl_c_brings_back_what_was_me
     measuring(process)
     assert gpu1.cut() > 0
     assert process.stderr is not None
-    assert "the line to gpu1 was lost; the work there goes on" in process.stderr.readline()
+    assert "the connection to gpu1 was lost; the job goes on there" in process.stderr.readline()
     wait_for(gpu1.sessions)
     (there,) = orders(gpu1)
     assert processes_of(there)
@@ -162,7 +162,7 @@ def test_a_client_that_is_killed_leaves_nothing_there_and_what_was_measured_come
         (("--on", "ssh:gpu1", "--gpu-type", "L44"), 2, "Did you mean L4"),
         (("--on", "ssh:gpu1", "--gpu-type", "L4,T4"), 2, "names several GPU models"),
         (("--on", "ssh:gpu1", "--ship", "nope"), 2, "--ship nope: there is no such file"),
-        ((*ON, "--gpu-type", "L4"), 3, "--gpu-type L4 was asked for, and on gpu1 there is no GPU"),
+        ((*ON, "--gpu-type", "L4"), 3, "--gpu-type L4 was requested, and on gpu1 there is no GPU"),
         ((*ON, "--device", "cpu:99"), 3, "There is no device cpu:99"),
     ],
 )
@@ -195,7 +195,7 @@ class Killer(Listener):
             os.kill(keeper, signal.SIGKILL)
 
 
-@pytest.mark.parametrize(("limit_s", "said"), [(2.5, "at its time limit"), (None, "what watched over it")])
+@pytest.mark.parametrize(("limit_s", "said"), [(2.5, "at its time limit"), (None, "its supervisor")])
 def test_an_order_ends_at_its_limit_or_when_its_keeper_is_killed_and_says_so(
     limit_s: float | None, said: str, gpu1: Server, workplace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,7 +203,7 @@ def test_an_order_ends_at_its_limit_or_when_its_keeper_is_killed_and_says_so(
     monkeypatch.setenv("ASSAY_HOME", str(gpu1.home))
     line = HereLine()
     order = order_for(workplace, "run", *QUICK, "--", "sleep", "3600", limit_s=limit_s)
-    there = gpu1.cache / "orders" / order.id
+    there = gpu1.cache / "jobs" / order.id
     listener = Listener() if limit_s else Killer(there)
     ended = remote_job.run_remotely(line, order, listener)
     assert (ended.exit_code, said in str(ended.reason)) == (4, True), ended

@@ -20,13 +20,20 @@ from hypothesis import strategies as st
 from assay.core.errors import BadInput, MachineCannot
 from assay.hosts.base import UploadedFile
 from assay.hosts.remote import remote_job
-from assay.hosts.remote.agent import supervisor
-from assay.hosts.remote.agent.accept import wrong_gpu
 from assay.hosts.remote.agent.bootstrap import missing_requirements
 from assay.hosts.remote.agent.folder import unpack
+from assay.hosts.remote.agent.job import wait_for_end, wrong_gpu
 from assay.hosts.remote.connection import SshConnection, ssh_environment
-from assay.hosts.remote.download import FrameReader, LineTranslator, remote_runs_folder
-from assay.hosts.remote.upload import job_archive, prepare_environment, start_folder, wheel, wheel_contents
+from assay.hosts.remote.transfer import (
+    FrameReader,
+    LineTranslator,
+    job_archive,
+    prepare_environment,
+    remote_runs_folder,
+    start_folder,
+    wheel,
+    wheel_contents,
+)
 from assay.hosts.ssh import connection_to
 from tests.hosts.ssh.ordering import HereLine, Listener, order_for
 from tests.machines import machine
@@ -43,7 +50,7 @@ def test_a_wheel_of_this_version_can_be_imported_and_is_always_the_same(tmp_path
     path = tmp_path / "assay.whl"
     path.write_bytes(made)
     said = subprocess.run(
-        [sys.executable, "-P", "-c", "import assay, assay.hosts.remote.agent.supervisor as k; print(assay.__file__)"],
+        [sys.executable, "-P", "-c", "import assay, assay.hosts.remote.agent.job as k; print(assay.__file__)"],
         env={"PYTHONPATH": str(path)},
         capture_output=True,
         text=True,
@@ -121,9 +128,9 @@ def test_frames_are_put_together_and_paths_there_become_paths_here(cuts: list[in
             3,
             "could not start on gpu7: No mod",
         ),
-        ({"code": 4, "why": "late", "answered": True}, 4, "at its time limit of"),
-        ({"code": 4, "why": "unheard", "answered": True}, 4, "nobody had listened for 10"),
-        ({"code": None, "why": "unkept", "answered": False}, 4, "what watched over it on gpu7 was killed"),
+        ({"code": 4, "why": "time limit", "answered": True}, 4, "at its time limit of"),
+        ({"code": 4, "why": "unattended", "answered": True}, 4, "no client had listened for 10"),
+        ({"code": None, "why": "unsupervised", "answered": False}, 4, "its supervisor on gpu7 was killed"),
     ],
 )
 def test_how_an_order_ended_is_told(ended: dict[str, object], code: int, said: str | None) -> None:
@@ -196,14 +203,14 @@ def test_an_interpreter_that_is_missing_or_too_old_is_told(
 
 
 def test_an_order_that_nobody_listens_to_any_more_is_ended(tmp_path: Path) -> None:
-    (tmp_path / "heard").touch()
+    (tmp_path / "heartbeat").touch()
     quiet, wake = os.pipe()
     child = subprocess.Popen(["sleep", "60"])
     try:
-        assert supervisor._wait_for_end(child, tmp_path, quiet, limit_s=None, unheard_s=0.05) == "unheard"
-        assert supervisor._wait_for_end(child, tmp_path, quiet, limit_s=0.05, unheard_s=60.0) == "late"
+        assert wait_for_end(child, tmp_path, quiet, limit_s=None, unattended_s=0.05) == "unattended"
+        assert wait_for_end(child, tmp_path, quiet, limit_s=0.05, unattended_s=60.0) == "time limit"
         os.write(wake, b".")
-        assert supervisor._wait_for_end(child, tmp_path, quiet, limit_s=60.0, unheard_s=60.0) == "asked"
+        assert wait_for_end(child, tmp_path, quiet, limit_s=60.0, unattended_s=60.0) == "stop requested"
     finally:
         child.kill()
         child.wait()
@@ -235,7 +242,7 @@ def sends(path: Path) -> str:
 def test_results_that_fail_their_schema_are_kept_but_not_believed(
     file: str, content: str | None, said: str, workplace: Path, a_run: Path
 ) -> None:
-    from assay.hosts.remote.download import download_run
+    from assay.hosts.remote.transfer import download_run
 
     if content is None:
         (a_run / file).unlink()
@@ -250,7 +257,7 @@ def test_results_that_fail_their_schema_are_kept_but_not_believed(
 
 
 def test_a_run_that_comes_again_replaces_its_older_state(workplace: Path, a_run: Path) -> None:
-    from assay.hosts.remote.download import download_run
+    from assay.hosts.remote.transfer import download_run
 
     order = order_for(workplace)
     (first,) = download_run(HereLine(), order, sends(a_run))
@@ -277,7 +284,7 @@ def a_run(tmp_path: Path) -> Path:
     return RunFolder.create(tmp_path / "far", plan, machine()).path
 
 
-@pytest.mark.parametrize(("why", "shown"), [("late", b"one\n"), (None, b"one\n" + b"%s")])
+@pytest.mark.parametrize(("why", "shown"), [("time limit", b"one\n"), (None, b"one\n" + b"%s")])
 def test_how_to_go_on_there_is_not_said_where_it_was_ended_from_here(
     why: str | None, shown: bytes, workplace: Path
 ) -> None:
@@ -288,7 +295,7 @@ def test_how_to_go_on_there_is_not_said_where_it_was_ended_from_here(
     lines.take(hint[20:])
     assert b"".join(told) == b"one\n"
     if why is not None:
-        lines.forget_way_on()
+        lines.drop_resume_hint()
     lines.flush()
     assert b"".join(told) == shown.replace(b"%s", hint)
 

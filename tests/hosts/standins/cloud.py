@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Literal
 
+from assay.hosts.rented.context import RentalClock
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -16,7 +18,7 @@ Fault = Literal["drop_before", "drop_after", "trouble_before", "trouble_after", 
 START = datetime(2036, 1, 1, tzinfo=UTC)
 
 
-class VirtualClock:
+class VirtualClock(RentalClock):
     """Time that passes when somebody sleeps."""
 
     def __init__(self) -> None:
@@ -29,13 +31,6 @@ class VirtualClock:
     def sleep(self, seconds: float) -> None:
         self.on_sleep()
         self.at += timedelta(seconds=max(0.001, seconds))
-
-
-class RealClock:
-    """The real one, for processes that are killed."""
-
-    def now(self) -> datetime:
-        return datetime.now(UTC)
 
 
 @dataclass(frozen=True)
@@ -87,7 +82,7 @@ class Kind:
 class Cloud:
     """One account."""
 
-    clock: VirtualClock | RealClock
+    clock: RentalClock
     kinds: dict[str, Kind]
     key: str = "a-key"
     fates: deque[Fate] = field(default_factory=deque)

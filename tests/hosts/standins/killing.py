@@ -7,8 +7,9 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from assay.hosts.rented.context import RentalClock
 from tests.hosts.standins.answering import Served
-from tests.hosts.standins.cloud import Fate, RealClock
+from tests.hosts.standins.cloud import Fate
 from tests.hosts.standins.runpod import RunPodService, cloud
 from tests.hosts.standins.victims import Killed, Victims, kill_one
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 def kills(hows: Iterable[str], seed: int) -> list[Killed]:
     """End clients in these ways, each at a random moment; say what each came to."""
     rng = random.Random(seed)
-    account = cloud(RealClock())
+    account = cloud(RentalClock())
     served, victims = Served(RunPodService(account)), Victims()
     found: list[Killed] = []
     try:

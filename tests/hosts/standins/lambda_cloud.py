@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tests.hosts.standins.answering import Reply
-from tests.hosts.standins.cloud import Cloud, Kind, RealClock, VirtualClock
+from tests.hosts.standins.cloud import Cloud, Kind, VirtualClock
 
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from assay.hosts.rented.context import RentalClock
     from tests.hosts.standins.cloud import Box
 
 SAID = {"starting": "booting", "up": "active", "lost": "preempted", "ending": "terminating", "gone": "terminated"}
@@ -23,7 +24,7 @@ CODES = {
 }
 
 
-def cloud(clock: VirtualClock | RealClock) -> Cloud:
+def cloud(clock: VirtualClock | RentalClock) -> Cloud:
     """Return an account at which three kinds of machine are to be had, in two regions."""
     prices = {"gpu_1x_a10": 1.29, "gpu_1x_a100_sxm4": 1.99, "gpu_1x_h100_pcie": 3.29}
     return Cloud(clock, {name: Kind(price, {"us-east-1": 9, "us-west-2": 9}) for name, price in prices.items()})

@@ -7,18 +7,19 @@ from getpass import getuser
 from typing import TYPE_CHECKING, Any
 
 from tests.hosts.standins.answering import Reply
-from tests.hosts.standins.cloud import Cloud, Kind, RealClock, VirtualClock
+from tests.hosts.standins.cloud import Cloud, Kind, VirtualClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from assay.hosts.rented.context import RentalClock
     from tests.hosts.standins.cloud import Box
 
 SAID = {"starting": "STARTING", "up": "RUNNING", "lost": "EXITED", "ending": "EXITED", "gone": "TERMINATED"}
 ANYWHERE = "SECURE"
 
 
-def cloud(clock: VirtualClock | RealClock) -> Cloud:
+def cloud(clock: VirtualClock | RentalClock) -> Cloud:
     """Return an account at which four kinds of GPU are to be had."""
     prices = {"NVIDIA L4": 0.49, "NVIDIA A40": 0.44, "NVIDIA L40S": 0.99, "NVIDIA H100 80GB HBM3": 2.89}
     return Cloud(clock, {name: Kind(price, {ANYWHERE: 9}) for name, price in prices.items()})

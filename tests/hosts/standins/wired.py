@@ -10,7 +10,8 @@ from assay.core.errors import MachineCannot
 from assay.hosts.base import Job, JobEnd
 from assay.hosts.providers.lambda_cloud import LambdaProvider
 from assay.hosts.providers.runpod import RunPodProvider
-from assay.hosts.remote.connection import RemoteConnectionLost, RemoteResult
+from assay.hosts.remote.connection import RemoteConnection, RemoteConnectionLost
+from assay.hosts.remote.remote_job import RemoteWork
 from assay.hosts.rented.context import RentalTimeouts
 from assay.hosts.rented.host import RentedHost
 from tests.hosts.standins import lambda_cloud, runpod
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from assay.hosts.base import JobProgress, JobWatcher
-    from assay.hosts.remote.connection import RemoteConnection
     from assay.hosts.rented.journal import RentalJournal
     from assay.hosts.rented.provider import Provider, RentedMachine
     from tests.hosts.standins.answering import Service
@@ -35,7 +35,7 @@ KEYS = {"runpod": "RUNPOD_API_KEY", "lambda": "LAMBDA_API_KEY"}
 
 
 @dataclass
-class PretendLine:
+class PretendLine(RemoteConnection):
     """A line to a machine that does nothing, and breaks when the machine is gone."""
 
     cloud: Cloud
@@ -46,13 +46,13 @@ class PretendLine:
         if self.cloud.stage(self.cloud.boxes[self.number]) != "up":
             raise RemoteConnectionLost(f"{self.where} does not answer")
 
-    def do(self, script: str, **options: Any) -> RemoteResult:
+    def _run(self, script: str, *options: Any) -> int:
         self.check()
-        return RemoteResult(0, b"", b"")
+        return 0
 
 
 @dataclass
-class PretendWork:
+class PretendWork(RemoteWork):
     """Work that takes its time and leaves a folder."""
 
     cloud: Cloud
@@ -116,11 +116,11 @@ def provider_of(
     """Return the real provider, reaching its stand-in in this process."""
 
     class WiredRunPod(RunPodProvider):
-        def line(self, machine: RentedMachine) -> Any:
+        def connect(self, machine: RentedMachine) -> Any:
             return PretendLine(service.cloud, machine.number) if machine.address else None
 
     class WiredLambda(LambdaProvider):
-        def line(self, machine: RentedMachine) -> Any:
+        def connect(self, machine: RentedMachine) -> Any:
             return PretendLine(service.cloud, machine.number) if machine.address else None
 
     kind = WiredRunPod if name == "runpod" else WiredLambda

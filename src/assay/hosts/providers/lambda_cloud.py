@@ -13,22 +13,18 @@ from typing import TYPE_CHECKING, Any
 from assay.core.errors import BadInput, MachineCannot
 from assay.hosts.base import Offer
 from assay.hosts.gpu_types import parse_gpu_name
-from assay.hosts.rented import identity
-from assay.hosts.rented.context import SystemRentalClock
+from assay.hosts.rented.context import RentalClock
 from assay.hosts.rented.host import RentedHost
-from assay.hosts.rented.http import ProviderApi, response_object, response_rows
-from assay.hosts.rented.provider import NoAnswer, NoCapacity, RentedMachine
+from assay.hosts.rented.http import HttpProvider, ProviderApi, response_object, response_rows
+from assay.hosts.rented.provider import NoAnswer, NoCapacity, RentedMachine, job_of_machine
 
 if TYPE_CHECKING:
     import httpx
 
-    from assay.hosts.remote.connection import SshConnection
-    from assay.hosts.rented.context import RentalClock
     from assay.hosts.rented.http import ApiResponse
     from assay.hosts.rented.provider import InstanceRequest, Stage
 
 API = "https://cloud.lambda.ai/api/v1"
-KEYS_AT = "https://cloud.lambda.ai/api-keys"
 REQUESTS_APART_S, LAUNCHES_APART_S = 1.0, 12.0
 READY_S = 300.0
 """From the request until the instance answers: assumed, not measured."""
@@ -55,55 +51,44 @@ TYPES = {
 """Maps the part after ``gpu_1x_`` of an instance type's name to Assay's GPU type."""
 
 
-class LambdaProvider:
+class LambdaProvider(HttpProvider):
     """One Lambda account."""
 
     name = "lambda"
+    noun = "instance"
+    keys_url = "https://cloud.lambda.ai/api-keys"
     default_image = "Lambda Stack"
-    keyed = True
     images = False
 
     def __init__(self, clock: RentalClock | None = None, transport: httpx.BaseTransport | None = None) -> None:
-        self._api = ProviderApi(
-            "Lambda",
-            API,
-            "LAMBDA_API_KEY",
-            "ASSAY_LAMBDA_URL",
-            clock or SystemRentalClock(),
-            apart_s=REQUESTS_APART_S,
-            transport=transport,
-        )
-
-    def missing(self) -> str | None:
-        """Return a clause that the key is not set; null when it is."""
-        why = self._api.missing()
-        return None if why is None else f"{why}; make a key at {KEYS_AT} and export it"
-
-    def account(self) -> str:
-        """Return an identifier of this account."""
-        return self._api.identity
+        variables = ("LAMBDA_API_KEY", "ASSAY_LAMBDA_URL")
+        clock = clock or RentalClock()
+        super().__init__(ProviderApi("Lambda", API, *variables, clock, apart_s=REQUESTS_APART_S, transport=transport))
 
     def offers(self) -> tuple[Offer, ...]:
         """Return the instance types that are free, one offer for each region."""
-        answer = self._query("its instance types", "GET", "/instance-types")
-        return tuple(
-            offer
-            for entry in response_object(answer.part("data")).values()
-            for offer in _offers(response_object(entry))
-        )
+        entries = response_object(self._get("its instance types", "/instance-types").part("data")).values()
+        return tuple(offer for entry in entries for offer in _offers(response_object(entry)))
+
+    def _keys(self) -> list[dict[str, Any]]:
+        return response_rows(self._get("its list of keys", "/ssh-keys").part("data"))
 
     def prepare(self, request: InstanceRequest) -> None:
         """Register the rental's key, if it is not there already."""
-        answer = self._query("its list of keys", "GET", "/ssh-keys")
-        if any(key.get("name") == request.name for key in response_rows(answer.part("data"))):
+        if any(key.get("name") == request.name for key in self._keys()):
             return
-        created = self._api.ask(
-            "POST", "/ssh-keys", content={"name": request.name, "public_key": request.public_key or ""}
-        )
+        key = {"name": request.name, "public_key": request.public_key or ""}
+        created = self._api.ask("POST", "/ssh-keys", content=key)
         if not created.ok:
             raise self._refusal(created)
 
-    def turn(self) -> None:
+    def clean_up(self, job_id: str) -> None:
+        """Remove a job's keys from the account."""
+        for key in self._keys():
+            if job_of_machine(str(key.get("name"))) == job_id:
+                self._remove("a key", "DELETE", f"/ssh-keys/{key.get('id')}")
+
+    def wait_for_launch(self) -> None:
         """Wait until the rate limit allows a launch."""
         self._api.turn("launch", LAUNCHES_APART_S)
 
@@ -119,9 +104,8 @@ class LambdaProvider:
             "tags": [{"key": "assay", "value": request.name}],
             "user_data": _user_data((request.deadline_at - self._api.clock.now()).total_seconds()),
         }
-        answer = self._api.ask(
-            "POST", "/instance-operations/launch", content=body, kind="launch", apart_s=LAUNCHES_APART_S
-        )
+        path = "/instance-operations/launch"
+        answer = self._api.ask("POST", path, content=body, kind="launch", apart_s=LAUNCHES_APART_S)
         if not answer.ok:
             raise self._refusal(answer)
         numbers = answer.part("data", "instance_ids")
@@ -136,70 +120,40 @@ class LambdaProvider:
             usd_per_hour=request.offer.usd_per_hour,
         )
 
-    def ours(self) -> tuple[RentedMachine, ...]:
+    def list_ours(self) -> tuple[RentedMachine, ...]:
         """Return every instance that has a name of ours and is not gone."""
-        answer = self._query("its list of instances", "GET", "/instances")
-        if not isinstance(answer.part("data"), list):
+        entries = self._get("its list of instances", "/instances").part("data")
+        if not isinstance(entries, list):
             raise NoAnswer("Lambda answered with a list that has no instances in it")
-        listed = [
-            _machine(entry)
-            for entry in response_rows(answer.part("data"))
-            if identity.job_of_machine(str(entry.get("name")))
-        ]
+        listed = [_machine(entry) for entry in response_rows(entries) if job_of_machine(str(entry.get("name")))]
         return tuple(machine for machine in listed if machine.stage != "gone")
 
-    def look(self, number: str) -> RentedMachine | None:
+    def find(self, number: str) -> RentedMachine | None:
         """Return an instance's current state; null when Lambda does not know it."""
-        answer = self._api.ask("GET", f"/instances/{number}")
-        if answer.status == 404:
-            return None
-        if not answer.ok:
-            raise MachineCannot(self._api.refused(f"a look at instance {number}", answer))
-        machine = _machine(answer.part("data"))
-        return None if machine.stage == "gone" else machine
+        answer = self._find(f"/instances/{number}", number)
+        machine = None if answer is None else _machine(answer.part("data"))
+        return None if machine is None or machine.stage == "gone" else machine
 
-    def end(self, number: str) -> None:
-        """Request an instance's termination, once; the answer need not name it, as `look` shows the result."""
-        answer = self._api.ask("POST", "/instance-operations/terminate", content={"instance_ids": [number]})
-        if not answer.ok and answer.status != 404:
-            raise MachineCannot(self._api.refused(f"to end instance {number}", answer))
-
-    def line(self, machine: RentedMachine) -> SshConnection | None:
-        """Return a connection to an instance; null while it has no address."""
-        return identity.connect(machine, f"Lambda instance {machine.number}")
-
-    def billed_usd(self, machine: RentedMachine) -> float | None:
-        """Return null: this API has no billing data."""
-        return None
-
-    def tidy(self, job_id: str) -> None:
-        """Remove a job's keys from the account."""
-        answer = self._query("its list of keys", "GET", "/ssh-keys")
-        for key in response_rows(answer.part("data")):
-            if identity.job_of_machine(str(key.get("name"))) == job_id:
-                removed = self._api.ask("DELETE", f"/ssh-keys/{key.get('id')}")
-                if not removed.ok and removed.status != 404:
-                    raise MachineCannot(self._api.refused("to remove a key", removed))
-
-    def _query(self, what: str, method: str, path: str) -> ApiResponse:
-        answer = self._api.ask(method, path)
-        if not answer.ok:
-            raise self._refusal(answer, what)
-        return answer
+    def terminate(self, number: str) -> None:
+        """Request an instance's termination, once; the answer need not name it, as `find` shows the result."""
+        content = {"instance_ids": [number]}
+        self._remove(f"instance {number}", "POST", "/instance-operations/terminate", content)
 
     def _refusal(self, answer: ApiResponse, what: str = "an instance") -> MachineCannot:
         """Return the error for a refusal; nothing was created."""
         code = str(answer.part("error", "code") or "")
         message = self._api.words(answer)
         if code == "global/invalid-api-key":
-            return MachineCannot(f"Lambda does not accept LAMBDA_API_KEY: {message}; make another at {KEYS_AT}.")
+            return MachineCannot(
+                f"Lambda does not accept LAMBDA_API_KEY: {message}; create another at {self.keys_url}."
+            )
         if code == "global/quota-exceeded":
             return MachineCannot(f"Lambda's quota for this account is used up: {message}.")
         if code == "instance-operations/launch/insufficient-capacity":
             return NoCapacity(f"Lambda has none free there: {message}.")
         if code.startswith("provider/"):
             return NoAnswer(f"Lambda's own provider is in trouble: {message} ({code})")
-        return MachineCannot(self._api.refused(what, answer))
+        return super()._refusal(answer, what)
 
 
 def _offers(entry: dict[str, Any]) -> list[Offer]:
@@ -208,23 +162,18 @@ def _offers(entry: dict[str, Any]) -> list[Offer]:
     cents = kind.get("price_cents_per_hour")
     if parts is None or not isinstance(cents, int | float):
         return []
-    count, short = int(parts[1]), parts[2]
-    regions = [
-        str(region_entry.get("name")) for region_entry in response_rows(entry.get("regions_with_capacity_available"))
-    ]
     return [
         Offer(
             host=LambdaProvider.name,
             name=str(kind["name"]),
             gpus=str(kind.get("gpu_description") or kind["name"]),
             usd_per_hour=cents / 100,
-            gpu=TYPES.get(short) or parse_gpu_name(short.replace("_", " ")),
-            gpu_count=count,
-            region=region,
+            gpu=TYPES.get(parts[2]) or parse_gpu_name(parts[2].replace("_", " ")),
+            gpu_count=int(parts[1]),
+            region=str(region.get("name")),
             ready_s=READY_S,
-            ends_itself=False,
         )
-        for region in regions
+        for region in response_rows(entry.get("regions_with_capacity_available"))
     ]
 
 

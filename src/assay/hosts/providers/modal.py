@@ -1,23 +1,31 @@
-"""The provider Modal: a machine is a sandbox with a GPU, identified by name and tags.
+"""Modal: a machine is a sandbox with a GPU, identified by name and tags; the SDK starts programs in it.
 
-Modal terminates it at its time limit; the SDK starts programs in it.
+Modal itself terminates it at its time limit. SDK calls run with a timeout, each in a thread of its own.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
+import importlib.util
 import math
+import os
+import re
+import tomllib
+from concurrent.futures import CancelledError, Future
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from urllib.parse import urlsplit
 
-from assay.core.errors import MachineCannot
-from assay.hosts import offers as prices
-from assay.hosts.providers import modal_sdk as credentials
-from assay.hosts.providers.modal_sdk import SdkCall, call_sdk, is_fake_server, short_message, translate_error
-from assay.hosts.remote.connection import RemoteConnectionLost, RemoteResult
+from assay.core.errors import AssayError, MachineCannot
+from assay.hosts.offers import provider_prices
+from assay.hosts.remote.connection import RemoteConnection, RemoteConnectionLost
 from assay.hosts.rented.host import RentedHost
-from assay.hosts.rented.provider import NoAnswer, NoCapacity, RentedMachine
+from assay.hosts.rented.provider import NoAnswer, NoCapacity, Provider, RentedMachine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Iterator
@@ -25,7 +33,179 @@ if TYPE_CHECKING:
     import modal
 
     from assay.hosts.base import Offer
+    from assay.hosts.remote.connection import Take
     from assay.hosts.rented.provider import InstanceRequest
+
+
+INSTALL = "the package modal is not installed; `pip install 'gpu-assay[modal]'` gets it"
+GET_ONE = "set MODAL_TOKEN_ID and MODAL_TOKEN_SECRET, or run `modal token new`, which writes them to the SDK's own file"
+_PAIRS = (("TOKEN_ID", "TOKEN_SECRET"), ("OAUTH_REFRESH_TOKEN", "OAUTH_CLIENT_ID"))
+_NAMES = (*(name for pair in _PAIRS for name in pair), "OAUTH_CLIENT_SECRET", "OAUTH_JWT_KEY")
+_LOOPBACK = {"127.0.0.1", "localhost", "::1"}
+_TOKENS = re.compile(r"\ba[ks]-[A-Za-z0-9_-]{4,}")
+
+
+def missing_credentials() -> str | None:
+    """Return what is missing and how to get it, as a clause; null when nothing is."""
+    if importlib.util.find_spec("modal") is None:
+        return INSTALL
+    try:
+        settings = _settings()
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        return f"Modal's own file {_file()} cannot be read: {error}"
+    if strange := [name for pair in _PAIRS for name in pair if re.fullmatch(r"[!-~]*", settings.get(name, "")) is None]:
+        return f"MODAL_{strange[0]} has strange characters, such as a space or a line break"
+    if any(settings.keys() >= set(pair) for pair in _PAIRS):
+        return _reason_not_encrypted()
+    half = [name for name in ("TOKEN_ID", "TOKEN_SECRET") if name in settings]
+    if half:
+        missing = "TOKEN_SECRET" if half == ["TOKEN_ID"] else "TOKEN_ID"
+        return f"there is a MODAL_{half[0]} but no MODAL_{missing}; {GET_ONE}"
+    return f"there are no credentials for Modal; {GET_ONE}"
+
+
+def _server_urls() -> list[str]:
+    return [url.strip() for url in (os.environ.get("MODAL_SERVER_URL") or "").split(",") if url.strip()]
+
+
+def _reason_not_encrypted() -> str | None:
+    """Return a clause that the token would be sent unencrypted; null when it would not."""
+    for url in _server_urls():
+        parts = urlsplit(url)
+        if parts.scheme not in {"https", "unix"} and parts.hostname not in _LOOPBACK:
+            return f"MODAL_SERVER_URL={url} is not https, and over anything else the token could be read"
+    return None
+
+
+def is_fake_server() -> bool:
+    """Return whether Modal's address is on this machine: then a fake of Modal answers."""
+    return any(urlsplit(url).hostname in _LOOPBACK for url in _server_urls())
+
+
+def without_secrets(text: str) -> str:
+    """Return a text without the credentials and without anything that looks like a Modal token."""
+    for value in _settings().values():
+        text = text.replace(value, "…")
+    return _TOKENS.sub("…", text)
+
+
+def _settings() -> dict[str, str]:
+    """Return the credentials by variable name; the environment takes precedence over the profile in the SDK's file."""
+    profile: dict[str, object] = {}
+    if _file().exists():
+        tables = tomllib.loads(_file().read_text())
+        profiles = {name: values for name, values in tables.items() if isinstance(values, dict)}
+        active = next((name for name, values in profiles.items() if values.get("active") is True), "default")
+        profile = profiles.get(os.environ.get("MODAL_PROFILE") or active, {})
+    settings = {name: os.environ.get(f"MODAL_{name}") or profile.get(name.lower()) for name in _NAMES}
+    return {name: str(value) for name, value in settings.items() if value}
+
+
+def _file() -> Path:
+    return Path(os.environ.get("MODAL_CONFIG_PATH") or Path.home() / ".modal.toml")
+
+
+_LONGEST = 300
+
+
+def translate_error(error: Exception, doing: str) -> AssayError:
+    """Return the error to raise in place of an error of the SDK.
+
+    ``doing`` is a clause: "when a sandbox was requested". An error that is not a known refusal becomes `NoAnswer`, as
+    the request may have taken effect.
+    """
+    if isinstance(error, AssayError):
+        return error
+    message = short_message(error)
+    for sdk_errors, our_error, template in _translations():
+        if isinstance(error, sdk_errors):
+            if our_error is NoCapacity and "capacity" not in message.lower():
+                continue
+            return our_error(template.format(doing=doing, said=message))
+    return NoAnswer(f"Modal did not answer {doing}: {message}")
+
+
+def _translations() -> tuple[tuple[type[Exception] | tuple[type[Exception], ...], type[AssayError], str], ...]:
+    """Return the error to raise and its message template for each SDK error; the first match counts."""
+    from modal import exception as sdk
+
+    no_payment = "Modal does not allow it {doing}: {said}; has the workspace a payment method?"
+    limit = "A quota, spending or rate limit at Modal was reached {doing}: {said}; see the workspace's usage page."
+    no_image = "Modal could not build the image {doing}: {said}; name another with --image."
+    old_sdk = "Modal does not serve this version of its SDK {doing}: {said}; update the package modal."
+    return (
+        (sdk.AuthError, MachineCannot, f"Modal does not accept the credentials: {{said}}; {GET_ONE}."),
+        (sdk.PermissionDeniedError, MachineCannot, no_payment),
+        (sdk.ResourceExhaustedError, NoCapacity, "Modal has no such machine free now: {said}."),
+        (sdk.ResourceExhaustedError, MachineCannot, limit),
+        (sdk.ImageBuildError, MachineCannot, no_image),
+        (sdk.AlreadyExistsError, NoAnswer, "Modal has a sandbox of that name already: {said}"),
+        ((sdk.VersionError, sdk.UnimplementedError), MachineCannot, old_sdk),
+        (sdk.ConflictError, MachineCannot, "The sandbox at Modal ended by itself {doing}: {said}."),
+        ((sdk.InvalidError, sdk.NotFoundError), MachineCannot, "Modal refuses the request {doing}: {said}."),
+    )
+
+
+def short_message(error: BaseException) -> str:
+    """Return an error's message on one line, without credentials."""
+    message = " ".join(without_secrets(str(error)).split()).rstrip(".")
+    if not message:
+        message = "no answer in time" if isinstance(error, TimeoutError) else type(error).__name__
+    return message if len(message) <= _LONGEST else f"{message[:_LONGEST]} …"
+
+
+T = TypeVar("T")
+
+
+class SdkCall(Generic[T]):
+    """One SDK call in a thread of its own, which can run callbacks in the waiting thread meanwhile."""
+
+    def __init__(self, make: Callable[[SdkCall[T]], Coroutine[object, object, T]], *, within_s: float | None) -> None:
+        self._make = make
+        self._within_s = within_s
+        self._callbacks: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+        self._started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[T]]] = Future()
+        self._done: Future[T] = Future()
+        self._thread = Thread(target=self._run, name="assay-modal", daemon=True)
+
+    def tell(self, callback: Callable[[], object]) -> None:
+        """Run a callback in the waiting thread; called from the call's coroutine."""
+        self._callbacks.put(callback)
+
+    def result(self) -> T:
+        """Run the call to its end, and its callbacks meanwhile; return its result.
+
+        Raises:
+            TimeoutError: The timeout expired.
+            Exception: Whatever the call or a callback raised.
+        """
+        self._thread.start()
+        try:
+            while (callback := self._callbacks.get()) is not None:
+                callback()
+        except BaseException:
+            with contextlib.suppress(CancelledError, RuntimeError):  # it never started, or has just ended by itself
+                loop, task = self._started.result()
+                loop.call_soon_threadsafe(task.cancel)
+            raise
+        finally:
+            self._thread.join()
+        return self._done.result()
+
+    def _run(self) -> None:
+        try:
+            self._done.set_result(asyncio.run(self._bounded()))
+        except BaseException as error:  # noqa: BLE001 - it is raised in the waiting thread
+            self._done.set_exception(error)
+        finally:
+            self._started.cancel()
+            self._callbacks.put(None)
+
+    async def _bounded(self) -> T:
+        task: asyncio.Task[T] = asyncio.ensure_future(self._make(self))
+        self._started.set_result((asyncio.get_running_loop(), task))
+        async with asyncio.timeout(self._within_s):
+            return await task
 
 
 PIECE = 1 << 20
@@ -35,7 +215,7 @@ LOOK_EVERY_S = 10.0
 """Polling interval of a sandbox while a program runs in it: the SDK waits forever for one that is gone."""
 
 
-class SandboxConnection:
+class SandboxConnection(RemoteConnection):
     """One sandbox; each `do` is a separate SDK call, so that a lost one affects no other."""
 
     def __init__(self, number: str, *, look_every_s: float = LOOK_EVERY_S) -> None:
@@ -44,30 +224,17 @@ class SandboxConnection:
         self._number = number
         self._look_every_s = look_every_s
 
-    def do(
-        self,
-        script: str,
-        *,
-        feed: Iterable[bytes] = (),
-        out: Callable[[bytes], None] | None = None,
-        err: Callable[[bytes], None] | None = None,
-        within_s: float | None = None,
-    ) -> RemoteResult:
-        """Run a ``sh`` script there to its end."""
-        collected: tuple[list[bytes], list[bytes]] = ([], [])
-        callbacks = (out or collected[0].append, err or collected[1].append)
-
+    def _run(self, script: str, feed: Iterable[bytes], out: Take, err: Take, within_s: float | None) -> int:
         async def work(call: SdkCall[int]) -> int:
-            return await self._work(script, feed, [_in_caller(call, take) for take in callbacks], within_s)
+            return await self._work(script, feed, [_in_caller(call, take) for take in (out, err)], within_s)
 
         try:
-            code = SdkCall(work, within_s=within_s).result()
+            return SdkCall(work, within_s=within_s).result()
         except TimeoutError as error:
             limit = "in time" if within_s is None else f"within {within_s:g} s"
             raise RemoteConnectionLost(f"The {self.where} did not get done {limit}.") from error
         except (Exception, BaseExceptionGroup) as error:
             raise self._lost(error) from error
-        return RemoteResult(code=code, out=b"".join(collected[0]), err=b"".join(collected[1]))
 
     def _lost(self, error: BaseException) -> BaseException:
         """Return the error for a failed call; errors of the caller's feed and callbacks are returned unchanged."""
@@ -77,11 +244,9 @@ class SandboxConnection:
             return error.error
         if isinstance(error, RemoteConnectionLost):
             return RemoteConnectionLost(str(error))
-        return RemoteConnectionLost(f"The line to the {self.where} is lost: {short_message(error)}.")
+        return RemoteConnectionLost(f"The connection to the {self.where} is lost: {short_message(error)}.")
 
-    async def _work(
-        self, script: str, feed: Iterable[bytes], callbacks: list[Callable[[bytes], None]], within_s: float | None
-    ) -> int:
+    async def _work(self, script: str, feed: Iterable[bytes], callbacks: list[Take], within_s: float | None) -> int:
         import modal
 
         sandbox = await modal.Sandbox.from_id.aio(self._number)
@@ -129,7 +294,7 @@ class _CallerError(Exception):
         self.error = error
 
 
-def _in_caller(call: SdkCall[int], take: Callable[[bytes], None]) -> Callable[[bytes], None]:
+def _in_caller(call: SdkCall[int], take: Take) -> Take:
     def take_data(data: bytes) -> None:
         try:
             take(data)
@@ -143,8 +308,9 @@ async def _feed(program: Any, feed: Iterable[bytes]) -> None:
     """Send a program its standard input and close it; a program that has ended need not have read it all."""
     from modal import exception
 
+    chunks = iter(feed)
     try:
-        for data in _guarded_callback(feed):
+        while (data := _next_chunk(chunks)) is not None:
             for start in range(0, len(data), PIECE):
                 program.stdin.write(data[start : start + PIECE])
                 await program.stdin.drain.aio()
@@ -155,14 +321,14 @@ async def _feed(program: Any, feed: Iterable[bytes]) -> None:
             raise
 
 
-def _guarded_callback(feed: Iterable[bytes]) -> Iterator[bytes]:
+def _next_chunk(chunks: Iterator[bytes]) -> bytes | None:
     try:
-        yield from feed
+        return next(chunks, None)
     except Exception as error:
         raise _CallerError(error) from error
 
 
-async def _read(stream: Any, take: Callable[[bytes], None]) -> None:
+async def _read(stream: Any, take: Take) -> None:
     async for data in stream:
         take(data)
 
@@ -185,10 +351,8 @@ LAUNCH_WITHIN_S = 900.0
 MADE_BY = {"made-by": "assay"}
 _TIME = "%Y%m%dT%H%M%SZ"
 
-T = TypeVar("T")
 
-
-class ModalProvider:
+class ModalProvider(Provider):
     """The Modal account whose token is in the environment or in the SDK's own file."""
 
     name = "modal"
@@ -206,16 +370,30 @@ class ModalProvider:
         self._now = now
 
     def missing(self) -> str | None:
-        """Return a clause on the missing SDK or token and how to get it; null when both are here."""
-        return credentials.missing_credentials()
+        """Return a clause on the missing SDK or token and how to get it; null when both are available."""
+        return missing_credentials()
 
     def account(self) -> str:
-        """Return an identifier of the account; not a credential."""
-        return credentials.account_hash()
+        """Return an identifier of the account: a hash that does not reveal the token."""
+        settings = _settings()
+        identifying = (os.environ.get("MODAL_SERVER_URL", ""), *(settings.get(name, "") for name in _NAMES))
+        return hashlib.sha256("\n".join(identifying).encode()).hexdigest()[:12]
 
     def offers(self) -> tuple[Offer, ...]:
         """Return Modal's GPUs at their listed prices: its API reports neither prices nor free machines."""
-        return tuple(_offer(offer, count) for offer in prices.provider_prices(self.name) for count in COUNTS)
+        return tuple(
+            offer.model_copy(
+                update={
+                    "name": _gpu_name(offer.gpu or offer.name, count),
+                    "gpus": f"{count} × {offer.gpu}",
+                    "gpu_count": count,
+                    "usd_per_hour": None if offer.usd_per_hour is None else offer.usd_per_hour * count,
+                    "longest_s": float(LONGEST_S),
+                }
+            )
+            for offer in provider_prices(self.name)
+            for count in COUNTS
+        )
 
     def launch(self, request: InstanceRequest) -> RentedMachine:
         """Request a sandbox, once; Modal itself terminates it at the deadline."""
@@ -240,7 +418,7 @@ class ModalProvider:
                     tags=tags,
                     image=modal.Image.from_registry(request.image),
                     env=dict(request.environment) or None,
-                    gpu=_gpu(request.offer),
+                    gpu=_gpu_name(request.offer.gpu, request.offer.gpu_count or 1) if request.offer.gpu else None,
                     cpu=CORES,
                     memory=MEMORY_MIB,
                     timeout=left_s,
@@ -259,7 +437,7 @@ class ModalProvider:
 
         within_s = self._launch_within_s + 2 * self._answer_within_s
         try:
-            number = self._call(create, "when a sandbox was asked for", within_s=within_s)
+            number = self._call(create, "when a sandbox was requested", within_s=within_s)
         except NoAnswer:
             raise
         except MachineCannot as error:
@@ -267,11 +445,22 @@ class ModalProvider:
             raise
         return _machine(number, tags)
 
-    def ours(self) -> tuple[RentedMachine, ...]:
+    def list_ours(self) -> tuple[RentedMachine, ...]:
         """Return Assay's sandboxes that have not ended."""
-        return self._call(self._list, "when its sandboxes were asked for")
 
-    def look(self, number: str) -> RentedMachine | None:
+        async def fetch() -> tuple[RentedMachine, ...]:
+            import modal
+            from modal import exception
+
+            try:
+                app = await modal.App.lookup.aio(APP)
+            except exception.NotFoundError:
+                return ()
+            return await _listed(app, MADE_BY)
+
+        return self._call(fetch, "when its sandboxes were listed")
+
+    def find(self, number: str) -> RentedMachine | None:
         """Return a sandbox's current state, with how it ended; null when Modal does not know it."""
 
         async def fetch() -> RentedMachine | None:
@@ -284,12 +473,12 @@ class ModalProvider:
             except exception.NotFoundError:
                 return None
 
-        return self._call(fetch, f"when the sandbox {number} was looked at")
+        return self._call(fetch, f"when the sandbox {number} was queried")
 
-    def end(self, number: str) -> None:
+    def terminate(self, number: str) -> None:
         """Request a sandbox's termination; do nothing when it has ended."""
 
-        async def terminate() -> None:
+        async def stop() -> None:
             import modal
             from modal import exception
 
@@ -298,25 +487,11 @@ class ModalProvider:
                 await sandbox.terminate.aio()
                 await sandbox.detach.aio()
 
-        self._call(terminate, f"when the sandbox {number} was to be ended")
+        self._call(stop, f"when the sandbox {number} was terminated")
 
-    def line(self, machine: RentedMachine) -> SandboxConnection | None:
+    def connect(self, machine: RentedMachine) -> SandboxConnection | None:
         """Return a connection to a sandbox; null when it has ended or is ending."""
         return SandboxConnection(machine.number) if machine.stage == "up" else None
-
-    def billed_usd(self, machine: RentedMachine) -> float | None:
-        """Return null: Modal bills by app and day, not by sandbox."""
-        return None
-
-    async def _list(self) -> tuple[RentedMachine, ...]:
-        import modal
-        from modal import exception
-
-        try:
-            app = await modal.App.lookup.aio(APP)
-        except exception.NotFoundError:
-            return ()
-        return await _listed(app, MADE_BY)
 
     def _check_nothing_created(self, name: str, error: MachineCannot) -> None:
         """Check that a refusal left nothing: the SDK retries, and an earlier attempt may have created a sandbox.
@@ -325,7 +500,7 @@ class ModalProvider:
             NoAnswer: There is a sandbox, or Modal does not answer.
         """
         try:
-            created = any(machine.name == name for machine in self.ours())
+            created = any(machine.name == name for machine in self.list_ours())
         except NoAnswer:
             raise
         except MachineCannot:
@@ -336,33 +511,20 @@ class ModalProvider:
     def _call(
         self, make: Callable[[], Coroutine[object, object, T]], doing: str, *, within_s: float | None = None
     ) -> T:
-        _silence_logging()
+        import logging
+
+        import modal  # noqa: F401 - it sets its own log level on import
+
+        logging.getLogger("modal-client").setLevel(logging.CRITICAL)  # the SDK's log stays out of our output
         try:
-            return call_sdk(make, within_s=within_s or self._answer_within_s)
+            return SdkCall(lambda _: make(), within_s=within_s or self._answer_within_s).result()
         except Exception as error:
             raise translate_error(error, doing) from error
 
 
-def _offer(offer: Offer, count: int) -> Offer:
-    price = None if offer.usd_per_hour is None else offer.usd_per_hour * count
-    name = EXACT.get(offer.gpu or "", offer.name)
-    return offer.model_copy(
-        update={
-            "name": name if count == 1 else f"{name}:{count}",
-            "gpus": f"{count} × {offer.gpu}",
-            "gpu_count": count,
-            "usd_per_hour": price,
-            "longest_s": float(LONGEST_S),
-        }
-    )
-
-
-def _gpu(offer: Offer) -> str | None:
-    """Return Modal's name of a GPU, exact and with the count; null: none."""
-    if offer.gpu is None:
-        return None
-    count = offer.gpu_count or 1
-    name = EXACT.get(offer.gpu, offer.gpu)
+def _gpu_name(gpu: str, count: int) -> str:
+    """Return Modal's name of a GPU, exact and with the count."""
+    name = EXACT.get(gpu, gpu)
     return name if count == 1 else f"{name}:{count}"
 
 
@@ -391,15 +553,6 @@ def _machine(number: str, tags: dict[str, str]) -> RentedMachine:
         usd_per_hour=float(price) if price else None,
         since=datetime.strptime(since, _TIME).replace(tzinfo=UTC) if since else None,
     )
-
-
-def _silence_logging() -> None:
-    """Keep the SDK's log out of our output."""
-    import logging
-
-    import modal  # noqa: F401 - it sets its own level on import
-
-    logging.getLogger("modal-client").setLevel(logging.CRITICAL)
 
 
 HOST = RentedHost(ModalProvider())

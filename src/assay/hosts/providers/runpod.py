@@ -12,22 +12,18 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from assay.core.errors import BadInput, MachineCannot
 from assay.hosts.base import Offer
 from assay.hosts.gpu_types import parse_gpu_name
-from assay.hosts.rented import identity
-from assay.hosts.rented.context import SystemRentalClock
+from assay.hosts.rented.context import RentalClock
 from assay.hosts.rented.host import RentedHost
-from assay.hosts.rented.http import ProviderApi, response_object, response_rows
-from assay.hosts.rented.provider import NoAnswer, NoCapacity, RentedMachine
+from assay.hosts.rented.http import HttpProvider, ProviderApi, response_object, response_rows
+from assay.hosts.rented.provider import NoAnswer, NoCapacity, RentedMachine, job_of_machine
 
 if TYPE_CHECKING:
     import httpx
 
-    from assay.hosts.remote.connection import SshConnection
-    from assay.hosts.rented.context import RentalClock
     from assay.hosts.rented.http import ApiResponse
     from assay.hosts.rented.provider import InstanceRequest, Stage
 
 API = "https://api.runpod.io/v2"
-KEYS_AT = "https://console.runpod.io/user/settings"
 CLOUD = "SECURE"
 DISK_GB = 40
 READY_S = 120.0
@@ -44,41 +40,27 @@ STAGES: dict[str, Stage] = {
 }
 
 
-class RunPodProvider:
+class RunPodProvider(HttpProvider):
     """One RunPod account."""
 
     name = "runpod"
+    noun = "pod"
+    keys_url = "https://console.runpod.io/user/settings"
     default_image = "runpod/pytorch:1.4.0-cu1300-torch2130-ubuntu2404"
-    keyed = True
     refuses: ClassVar[dict[str, str]] = {
         "serverless": "a benchmark needs a whole machine to itself from its first sample to its last, and a serverless "
         "worker shares it, comes and goes; pods are rented instead"
     }
 
     def __init__(self, clock: RentalClock | None = None, transport: httpx.BaseTransport | None = None) -> None:
-        self._api = ProviderApi(
-            "RunPod", API, "RUNPOD_API_KEY", "ASSAY_RUNPOD_URL", clock or SystemRentalClock(), transport=transport
-        )
-
-    def missing(self) -> str | None:
-        """Return a clause that the key is not set; null when it is."""
-        why = self._api.missing()
-        return None if why is None else f"{why}; make a key at {KEYS_AT} and export it"
-
-    def account(self) -> str:
-        """Return an identifier of this account."""
-        return self._api.identity
+        clock = clock or RentalClock()
+        super().__init__(ProviderApi("RunPod", API, "RUNPOD_API_KEY", "ASSAY_RUNPOD_URL", clock, transport=transport))
 
     def offers(self) -> tuple[Offer, ...]:
         """Return the GPU types in stock in the secure cloud, with 1, 2, 4 and 8 GPUs per pod."""
         params = {"include": "AVAILABILITY", "product": "POD", "cloud": CLOUD}
-        answer = self._query("its catalogue", "GET", "/catalog/gpus", params=params)
-        return tuple(
-            offer
-            for gpu in response_rows(answer.part("gpus"))
-            for count in (1, 2, 4, 8)
-            if (offer := _offer(gpu, count))
-        )
+        gpus = response_rows(self._get("its catalogue", "/catalog/gpus", params).part("gpus"))
+        return tuple(offer for gpu in gpus for count in (1, 2, 4, 8) if (offer := _offer(gpu, count)))
 
     def launch(self, request: InstanceRequest) -> RentedMachine:
         """Request a pod, once."""
@@ -94,65 +76,10 @@ class RunPodProvider:
         }
         answer = self._api.ask("POST", "/pods", content=body)
         if answer.ok:
-            return self._machine(answer.body)
-        raise self._refusal(answer)
+            return _machine(answer.body)
+        raise self._launch_refusal(answer)
 
-    def ours(self) -> tuple[RentedMachine, ...]:
-        """Return every pod that has a name of ours and is not gone."""
-        machines: list[RentedMachine] = []
-        cursor: str | None = None
-        for _ in range(MOST_PAGES):
-            params = {"cursor": cursor} if cursor else None
-            answer = self._query("its list of pods", "GET", "/pods", params=params)
-            if not isinstance(answer.part("pods"), list):
-                raise NoAnswer("RunPod answered with a list that has no pods in it")
-            machines.extend(
-                self._machine(pod)
-                for pod in response_rows(answer.part("pods"))
-                if identity.job_of_machine(str(pod.get("name")))
-            )
-            cursor = answer.part("pagination", "nextCursor") if answer.part("pagination", "hasNextPage") else None
-            if not cursor:
-                break
-        return tuple(machine for machine in machines if machine.stage != "gone")
-
-    def look(self, number: str) -> RentedMachine | None:
-        """Return a pod's current state; null when RunPod does not know it."""
-        answer = self._api.ask("GET", f"/pods/{number}")
-        if answer.status == 404:
-            return None
-        if not answer.ok:
-            raise MachineCannot(self._api.refused(f"a look at pod {number}", answer))
-        machine = self._machine(answer.body)
-        return None if machine.stage == "gone" else machine
-
-    def end(self, number: str) -> None:
-        """Request a pod's termination, once; a pod that is gone is not an error."""
-        answer = self._api.ask("DELETE", f"/pods/{number}")
-        if not answer.ok and answer.status != 404:
-            raise MachineCannot(self._api.refused(f"to end pod {number}", answer))
-
-    def line(self, machine: RentedMachine) -> SshConnection | None:
-        """Return a connection to a pod; null while it has no address."""
-        return identity.connect(machine, f"RunPod pod {machine.number}")
-
-    def billed_usd(self, machine: RentedMachine) -> float | None:
-        """Return a pod's billed cost, in USD; null while it is not billed yet."""
-        answer = self._query("its bills", "GET", "/billing/pods", params={"podId": machine.number})
-        amounts = [
-            record["amount"]
-            for record in response_rows(answer.part("records"))
-            if record.get("podId") == machine.number and isinstance(record.get("amount"), int | float)
-        ]
-        return float(sum(amounts)) if amounts else None
-
-    def _query(self, what: str, method: str, path: str, params: dict[str, str] | None = None) -> ApiResponse:
-        answer = self._api.ask(method, path, params=params)
-        if not answer.ok:
-            raise MachineCannot(self._api.refused(what, answer))
-        return answer
-
-    def _refusal(self, answer: ApiResponse) -> MachineCannot | BadInput:
+    def _launch_refusal(self, answer: ApiResponse) -> MachineCannot | BadInput:
         """Return the error for a refused creation; nothing was created."""
         message = self._api.words(answer)
         if answer.status == 402:
@@ -165,27 +92,63 @@ class RunPodProvider:
             return NoCapacity(f"RunPod has none free, or does not like the request: {message} (400).")
         return MachineCannot(self._api.refused("a pod", answer))
 
-    def _machine(self, pod: Any) -> RentedMachine:
-        """Return a pod as a machine.
+    def list_ours(self) -> tuple[RentedMachine, ...]:
+        """Return every pod that has a name of ours and is not gone."""
+        machines: list[RentedMachine] = []
+        cursor: str | None = None
+        for _ in range(MOST_PAGES):
+            answer = self._get("its list of pods", "/pods", {"cursor": cursor} if cursor else None)
+            if not isinstance(answer.part("pods"), list):
+                raise NoAnswer("RunPod answered with a list that has no pods in it")
+            pods = response_rows(answer.part("pods"))
+            machines += [_machine(pod) for pod in pods if job_of_machine(str(pod.get("name")))]
+            cursor = answer.part("pagination", "nextCursor") if answer.part("pagination", "hasNextPage") else None
+            if not cursor:
+                break
+        return tuple(machine for machine in machines if machine.stage != "gone")
 
-        Raises:
-            NoAnswer: It has no id; the request may have taken effect nevertheless.
-        """
-        if not isinstance(pod, dict) or not isinstance(pod.get("id"), str) or not pod["id"]:
-            raise NoAnswer("RunPod answered with a pod that has no id")
-        direct = response_object(response_object(pod.get("ssh")).get("direct"))
-        cost = pod.get("cost")
-        status = str(pod.get("status") or "")
-        return RentedMachine(
-            name=str(pod.get("name") or ""),
-            number=pod["id"],
-            stage=STAGES.get(status, "starting"),
-            status_text=status,
-            address=str(direct["host"]) if direct.get("host") else None,
-            port=int(direct.get("port") or 22),
-            user=str(direct.get("username") or "root"),
-            usd_per_hour=float(cost) if isinstance(cost, int | float) and cost > 0 else None,
-        )
+    def find(self, number: str) -> RentedMachine | None:
+        """Return a pod's current state; null when RunPod does not know it."""
+        answer = self._find(f"/pods/{number}", number)
+        machine = None if answer is None else _machine(answer.body)
+        return None if machine is None or machine.stage == "gone" else machine
+
+    def terminate(self, number: str) -> None:
+        """Request a pod's termination, once; a pod that is gone is not an error."""
+        self._remove(f"pod {number}", "DELETE", f"/pods/{number}")
+
+    def billed_usd(self, machine: RentedMachine) -> float | None:
+        """Return a pod's billed cost, in USD; null while it is not billed yet."""
+        answer = self._get("its bills", "/billing/pods", {"podId": machine.number})
+        amounts = [
+            record["amount"]
+            for record in response_rows(answer.part("records"))
+            if record.get("podId") == machine.number and isinstance(record.get("amount"), int | float)
+        ]
+        return float(sum(amounts)) if amounts else None
+
+
+def _machine(pod: Any) -> RentedMachine:
+    """Return a pod as a machine.
+
+    Raises:
+        NoAnswer: It has no id; the request may have taken effect nevertheless.
+    """
+    if not isinstance(pod, dict) or not isinstance(pod.get("id"), str) or not pod["id"]:
+        raise NoAnswer("RunPod answered with a pod that has no id")
+    direct = response_object(response_object(pod.get("ssh")).get("direct"))
+    cost = pod.get("cost")
+    status = str(pod.get("status") or "")
+    return RentedMachine(
+        name=str(pod.get("name") or ""),
+        number=pod["id"],
+        stage=STAGES.get(status, "starting"),
+        status_text=status,
+        address=str(direct["host"]) if direct.get("host") else None,
+        port=int(direct.get("port") or 22),
+        user=str(direct.get("username") or "root"),
+        usd_per_hour=float(cost) if isinstance(cost, int | float) and cost > 0 else None,
+    )
 
 
 def _offer(gpu: dict[str, Any], count: int) -> Offer | None:
@@ -204,7 +167,6 @@ def _offer(gpu: dict[str, Any], count: int) -> Offer | None:
         gpu=parse_gpu_name(name),
         gpu_count=count,
         ready_s=READY_S,
-        ends_itself=False,
     )
 
 

@@ -11,16 +11,19 @@ import shutil
 import subprocess
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from base64 import b64encode
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from assay.core.errors import BadInput, MachineCannot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import IO
+
+    Take = Callable[[bytes], object]
 
 
 class RemoteConnectionLost(MachineCannot):
@@ -36,22 +39,22 @@ class RemoteResult:
     err: bytes
 
 
-class RemoteConnection(Protocol):
-    """A way to start programs on another machine.
-
-    A connection to a fake of a provider's machine has ``stand_in = True``; results measured there are marked as fake.
-    """
+class RemoteConnection(ABC):
+    """A way to start programs on another machine."""
 
     where: str
     """Display name: "gpu1", "runpod pod 8f2a"."""
+
+    stand_in = False
+    """True for a fake of a provider's machine: results measured there are marked as fake."""
 
     def do(
         self,
         script: str,
         *,
         feed: Iterable[bytes] = (),
-        out: Callable[[bytes], None] | None = None,
-        err: Callable[[bytes], None] | None = None,
+        out: Take | None = None,
+        err: Take | None = None,
         within_s: float | None = None,
     ) -> RemoteResult:
         """Run a ``sh`` script there to its end.
@@ -66,146 +69,118 @@ class RemoteConnection(Protocol):
         Raises:
             RemoteConnectionLost: The connection broke or could not be made, or the timeout expired.
         """
-        ...
+        kept_out: list[bytes] = []
+        kept_err: list[bytes] = []
+        code = self._run(script, feed, out or kept_out.append, err or kept_err.append, within_s)
+        return RemoteResult(code, b"".join(kept_out), b"".join(kept_err))
+
+    @abstractmethod
+    def _run(self, script: str, feed: Iterable[bytes], out: Take, err: Take, within_s: float | None) -> int:
+        """Run a script there to its end, pass on its output, and return its exit code; raises what `do` raises."""
 
 
 CHUNK = 1 << 16
 ERRORS_KEPT = 8000
 
 
-class PumpTimeout(Exception):
-    """The program exceeded its timeout and was killed."""
+def run_process(
+    command: list[str],
+    *,
+    feed: Iterable[bytes] = (),
+    out: Take,
+    err: Take,
+    within_s: float | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> int:
+    """Run a program to its end: feed its standard input, pass on its output, return its exit code.
+
+    Any exception kills it.
+
+    Raises:
+        subprocess.TimeoutExpired: It took longer than ``within_s``.
+        OSError: It could not be started.
+    """
+    deadline = None if within_s is None else time.monotonic() + within_s
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment,
+        start_new_session=True,  # Ctrl-C is for us to handle
+    )
+    try:
+        _pump(process, iter(feed), out, err, deadline)
+        return process.wait(None if deadline is None else max(0.1, deadline - time.monotonic()))
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+        for stream in (process.stdin, process.stdout, process.stderr):
+            if stream is not None:
+                with contextlib.suppress(OSError):
+                    stream.close()
 
 
-class ProcessPump:
-    """Runs one program: feeds its standard input and passes on its output."""
-
-    def __init__(
-        self,
-        command: list[str],
-        *,
-        after: bytes = b"",
-        out: Callable[[bytes], None] | None = None,
-        err: Callable[[bytes], None] | None = None,
-        environment: Mapping[str, str] | None = None,
-    ) -> None:
-        """Set it up; stdout up to the marker ``after`` is dropped, as a login shell may print before it."""
-        self._environment = environment
-        self._command = command
-        self._after = after
-        self._before = b""
-        self._out, self._err = out, err
-        self._kept: dict[str, list[bytes]] = {"out": [], "err": []}
-        self.errors = b""
-
-    @property
-    def kept_out(self) -> bytes:
-        """Its stdout, where no callback received it."""
-        return b"".join(self._kept["out"])
-
-    @property
-    def kept_err(self) -> bytes:
-        """Its stderr, where no callback received it."""
-        return b"".join(self._kept["err"])
-
-    def run(self, feed: Iterable[bytes], within_s: float | None) -> int:
-        """Run it to its end and return its exit code; any exception kills it.
-
-        Raises:
-            PumpTimeout: It took longer than ``within_s``.
-            OSError: It could not be started.
-        """
-        deadline = None if within_s is None else time.monotonic() + within_s
-        process = subprocess.Popen(
-            self._command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=self._environment,
-            start_new_session=True,  # Ctrl-C is for us to handle
-        )
-        try:
-            self._serve(process, iter(feed), deadline)
-            return process.wait(None if deadline is None else max(0.1, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            raise PumpTimeout from None
-        finally:
-            if process.poll() is None:
-                process.kill()
-                process.wait()
-            for stream in (process.stdin, process.stdout, process.stderr):
-                if stream is not None:
-                    with contextlib.suppress(OSError):
-                        stream.close()
-
-    def _serve(self, process: subprocess.Popen[bytes], feed: Iterator[bytes], deadline: float | None) -> None:
-        if process.stdin is None or process.stdout is None or process.stderr is None:
-            raise AssertionError("all three are pipes")
-        feeder = _Feeder(process.stdin, feed)
-        with selectors.DefaultSelector() as selector:
-            selector.register(process.stdout, selectors.EVENT_READ, self._take_out)
-            selector.register(process.stderr, selectors.EVENT_READ, self._take_err)
-            os.set_blocking(process.stdin.fileno(), False)
-            selector.register(process.stdin, selectors.EVENT_WRITE)
-            while selector.get_map():
-                left_s = None if deadline is None else deadline - time.monotonic()
-                if left_s is not None and left_s <= 0:
-                    raise PumpTimeout
-                for key, _ in selector.select(left_s):
-                    if key.data is None:
-                        if not feeder.push():
-                            selector.unregister(process.stdin)
-                    elif data := os.read(key.fd, CHUNK):
-                        key.data(data)
-                    else:
-                        selector.unregister(key.fileobj)
-
-    def _take_out(self, data: bytes) -> None:
-        if self._after:
-            self._before += data
-            _, separator, data = self._before.partition(self._after)
-            if not separator:
-                return
-            self._after = self._before = b""
-        self._pass_on("out", self._out, data)
-
-    def _take_err(self, data: bytes) -> None:
-        self.errors = (self.errors + data)[-ERRORS_KEPT:]
-        self._pass_on("err", self._err, data)
-
-    def _pass_on(self, name: str, callback: Callable[[bytes], None] | None, data: bytes) -> None:
-        if data and callback is not None:
-            callback(data)
-        elif data:
-            self._kept[name].append(data)
+def _pump(
+    process: subprocess.Popen[bytes], feed: Iterator[bytes], out: Take, err: Take, deadline: float | None
+) -> None:
+    if process.stdin is None or process.stdout is None or process.stderr is None:
+        raise AssertionError("all three are pipes")
+    unwritten: memoryview | None = memoryview(b"")
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stdout, selectors.EVENT_READ, out)
+        selector.register(process.stderr, selectors.EVENT_READ, err)
+        os.set_blocking(process.stdin.fileno(), False)
+        selector.register(process.stdin, selectors.EVENT_WRITE)
+        while selector.get_map():
+            left_s = None if deadline is None else deadline - time.monotonic()
+            if left_s is not None and left_s <= 0:
+                raise subprocess.TimeoutExpired(process.args, left_s)
+            for key, _ in selector.select(left_s):
+                if key.data is None:
+                    unwritten = _write_chunks(process.stdin, feed, unwritten or memoryview(b""))
+                    if unwritten is None:
+                        selector.unregister(process.stdin)
+                elif data := os.read(key.fd, CHUNK):
+                    key.data(data)
+                else:
+                    selector.unregister(key.fileobj)
 
 
-class _Feeder:
-    """Writes chunks to a pipe as fast as it accepts them, and closes it after the last."""
+def _write_chunks(pipe: IO[bytes], feed: Iterator[bytes], unwritten: memoryview) -> memoryview | None:
+    """Write as much as possible without blocking; return the unwritten rest, null once the pipe is closed."""
+    try:
+        while True:
+            if unwritten:
+                unwritten = unwritten[os.write(pipe.fileno(), unwritten) :]
+                continue
+            chunk = next(feed, None)
+            if chunk is None:
+                break
+            unwritten = memoryview(chunk)
+    except BlockingIOError:
+        return unwritten
+    except BrokenPipeError:  # the program stopped reading; its exit code says why
+        pass
+    with contextlib.suppress(OSError):
+        pipe.close()
+    return None
 
-    def __init__(self, pipe: IO[bytes], feed: Iterator[bytes]) -> None:
-        self._pipe = pipe
-        self._feed = feed
-        self._left = memoryview(b"")
 
-    def push(self) -> bool:
-        """Write as much as possible without blocking; return whether there is more to write."""
-        try:
-            while True:
-                if not self._left:
-                    chunk = next(self._feed, None)
-                    if chunk is None:
-                        self._pipe.close()
-                        return False
-                    self._left = memoryview(chunk)
-                    continue
-                self._left = self._left[os.write(self._pipe.fileno(), self._left) :]
-        except BlockingIOError:
-            return True
-        except BrokenPipeError:  # the program stopped reading; its exit code says why
-            with contextlib.suppress(OSError):
-                self._pipe.close()
-            return False
+def skip_to_marker(marker: bytes, out: Take) -> Take:
+    """Return a callback that drops everything up to a marker, as a login shell may print before it."""
+    before: bytes | None = b""
+
+    def take(data: bytes) -> None:
+        nonlocal before
+        if before is not None:
+            dropped, separator, data = (before + data).partition(marker)
+            before = None if separator else dropped
+        if data:
+            out(data)
+
+    return take
 
 
 CONNECT_WITHIN_S = 20
@@ -218,19 +193,29 @@ SECRET_VARIABLES = re.compile(r"MODAL_|RUNPOD_|LAMBDA_|GITHUB_|GH_|ACTIONS_|HF_|
 LOST = 255
 """Exit code of ``ssh`` when it fails itself, not the remote program."""
 
-LOGIN_ERRORS = {
-    r"Could not resolve hostname": "its name is not known",
-    r"Permission denied|Too many authentication failures": "it does not let you in",
-    r"REMOTE HOST IDENTIFICATION HAS CHANGED": "its host key is not the one that is known",
-    r"Host key verification failed|No \S+ host key is known": "its host key is not known",
-    r"Connection refused|No route to host|Network is unreachable": "it does not answer",
-    r"[Cc]onnection timed out|Operation timed out|not responding": "it does not answer in time",
-    r"Connection (closed|reset)|Broken pipe": "the connection was cut",
-}
-ADVICE = "`ssh {where}` has to work without asking anything"
+
+class LoginError(NamedTuple):
+    """What a message of ``ssh`` means."""
+
+    pattern: str
+    meaning: str
+    needs_setup: bool = False
+    """Whether the user has to set up the login, so that the message should say how to try it."""
 
 
-class SshConnection:
+LOGIN_ERRORS = (
+    LoginError(r"Could not resolve hostname", "its name is not known"),
+    LoginError(r"Permission denied|Too many authentication failures", "it rejects the login", needs_setup=True),
+    LoginError(r"REMOTE HOST IDENTIFICATION HAS CHANGED", "its host key has changed", needs_setup=True),
+    LoginError(r"Host key verification failed|No \S+ host key is known", "its host key is not known", needs_setup=True),
+    LoginError(r"Connection refused|No route to host|Network is unreachable", "it does not answer"),
+    LoginError(r"[Cc]onnection timed out|Operation timed out|not responding", "it does not answer in time"),
+    LoginError(r"Connection (closed|reset)|Broken pipe", "the connection was cut"),
+)
+UNKNOWN_ERROR = LoginError("", "the connection was lost")
+
+
+class SshConnection(RemoteConnection):
     """A machine that accepts a login without a prompt; all commands share one connection."""
 
     def __init__(
@@ -264,21 +249,12 @@ class SshConnection:
             *_settings(f"ServerAliveInterval={SILENT_S}", f"ServerAliveCountMax={SILENCES}", "ClearAllForwardings=yes"),
             *(("-p", str(port)) if port is not None else ()),
             *(("-i", str(identity), *_settings("IdentitiesOnly=yes")) if identity is not None else ()),
-            *(_host_key_options(known_hosts) if known_hosts is not None else ()),
+            *(_settings(*_first_host_key(known_hosts)) if known_hosts is not None else ()),
             *options,
         )
         self._connection: _ControlMaster | None = None
 
-    def do(
-        self,
-        script: str,
-        *,
-        feed: Iterable[bytes] = (),
-        out: Callable[[bytes], None] | None = None,
-        err: Callable[[bytes], None] | None = None,
-        within_s: float | None = None,
-    ) -> RemoteResult:
-        """Run a ``sh`` script there to its end."""
+    def _run(self, script: str, feed: Iterable[bytes], out: Take, err: Take, within_s: float | None) -> int:
         started_at = time.monotonic()
         connection = self._connected()
         left_s = None if within_s is None else max(0.1, within_s - (time.monotonic() - started_at))
@@ -287,25 +263,25 @@ class SshConnection:
             *("ssh", *self._ssh_options, *_settings("ControlMaster=no", f"ControlPath={connection.socket}")),
             *("--", self._destination, quote_for_any_shell(f"echo {marker}\n{script}")),
         ]
-        pump = ProcessPump(command, after=f"{marker}\n".encode(), out=out, err=err, environment=ssh_environment())
+        errors = bytearray()
+
+        def take_err(data: bytes) -> None:
+            errors[:] = (errors + data)[-ERRORS_KEPT:]
+            err(data)
+
+        take_out = skip_to_marker(f"{marker}\n".encode(), out)
         try:
-            code = pump.run(feed, left_s)
-        except PumpTimeout:
+            code = run_process(
+                command, feed=feed, out=take_out, err=take_err, within_s=left_s, environment=ssh_environment()
+            )
+        except subprocess.TimeoutExpired:
             raise RemoteConnectionLost(f"{self.where} gave no answer within {within_s:g} s.") from None
         except OSError as error:
             raise RemoteConnectionLost(f"ssh cannot be started: {error.strerror or error}.") from error
         if code == LOST or code < 0:
             self.close()
-            raise self._lost(pump.errors)
-        return RemoteResult(code, pump.kept_out, pump.kept_err)
-
-    def open(self) -> None:
-        """Connect now, unless already connected.
-
-        Raises:
-            RemoteConnectionLost: The connection cannot be made.
-        """
-        self._connected()
+            raise self._lost(bytes(errors))
+        return code
 
     def close(self) -> None:
         """Close the connection; the next `do` opens another."""
@@ -317,43 +293,40 @@ class SshConnection:
         if self._connection is not None and not self._connection.alive:
             self.close()
         if self._connection is None:
-            self._connection = self._connect()
+            connection = _ControlMaster()
+            command = [
+                *("ssh", *self._ssh_options, *_settings("ControlMaster=yes", "ControlPersist=no")),
+                *(*_settings(f"ControlPath={connection.socket}"), "--", self._destination),
+                quote_for_any_shell("echo assay-is-here; exec cat >/dev/null"),
+            ]
+            try:
+                error_text = connection.open(command)
+            except BaseException:
+                connection.close()
+                raise
+            if error_text is not None:
+                connection.close()
+                raise self._lost(error_text)
+            self._connection = connection
         return self._connection
-
-    def _connect(self) -> _ControlMaster:
-        connection = _ControlMaster()
-        command = [
-            *("ssh", *self._ssh_options, *_settings("ControlMaster=yes", "ControlPersist=no")),
-            *(*_settings(f"ControlPath={connection.socket}"), "--", self._destination),
-            quote_for_any_shell("echo assay-is-here; exec cat >/dev/null"),
-        ]
-        try:
-            error_text = connection.open(command)
-        except BaseException:
-            connection.close()
-            raise
-        if error_text is not None:
-            connection.close()
-            raise self._lost(error_text)
-        return connection
 
     def _lost(self, error_text: bytes) -> RemoteConnectionLost:
         text = error_text.decode("utf-8", errors="replace")
         lines = [line.strip() for line in text.splitlines() if line.strip()]
-        what = next((words for pattern, words in LOGIN_ERRORS.items() if re.search(pattern, text)), "the line was lost")
+        login_error = next((error for error in LOGIN_ERRORS if re.search(error.pattern, text)), UNKNOWN_ERROR)
         last = f" ({lines[-1].rstrip('.')})" if lines else ""
-        advice = f"; {ADVICE.format(where=self._typed)}" if "let you in" in what or "host key" in what else ""
-        return RemoteConnectionLost(f"{self.where} cannot be reached: {what}{last}{advice}.")
+        advice = f"; `ssh {self._typed}` has to work without a prompt" if login_error.needs_setup else ""
+        return RemoteConnectionLost(f"{self.where} cannot be reached: {login_error.meaning}{last}{advice}.")
 
 
 class _ControlMaster:
     """The ``ssh`` process that holds the connection; its control socket is in a private folder."""
 
     def __init__(self) -> None:
-        _sweep()
+        _remove_stale_folders()
         self._folder = Path(tempfile.mkdtemp(prefix=f"{FOLDER}{os.getpid()}-", dir=_socket_folder()))
         self._process: subprocess.Popen[bytes] | None = None
-        self.socket = self._folder / "line"
+        self.socket = self._folder / "socket"
 
     @property
     def alive(self) -> bool:
@@ -362,19 +335,14 @@ class _ControlMaster:
 
     def open(self, command: list[str]) -> bytes | None:
         """Start it and wait until it is connected; return ssh's error output if it fails."""
-        with (self._folder / "said").open("wb") as log:
+        errors, pipe = self._folder / "stderr", subprocess.PIPE
+        with errors.open("wb") as log:
             try:
-                process = subprocess.Popen(
-                    command,
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=log,
-                    env=ssh_environment(),
-                    start_new_session=True,
+                self._process = process = subprocess.Popen(
+                    command, stdin=pipe, stdout=pipe, stderr=log, env=ssh_environment(), start_new_session=True
                 )
             except OSError as error:
                 return f"ssh cannot be started: {error.strerror or error}".encode()
-        self._process = process
         if process.stdout is None:
             raise AssertionError("its output is a pipe")
         with process.stdout as output:
@@ -382,7 +350,7 @@ class _ControlMaster:
                 if line.rstrip() == b"assay-is-here":
                     return None
         process.wait()
-        return (self._folder / "said").read_bytes()
+        return errors.read_bytes()
 
     def close(self) -> None:
         """Kill it and remove its folder."""
@@ -406,7 +374,7 @@ def ssh_environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not SECRET_VARIABLES.match(name)}
 
 
-def _sweep() -> None:
+def _remove_stale_folders() -> None:
     """Remove the folders of killed processes."""
     for path in Path(_socket_folder()).glob(f"{FOLDER}*"):
         pid = path.name.removeprefix(FOLDER).partition("-")[0]
@@ -424,7 +392,6 @@ def _settings(*settings: str) -> tuple[str, ...]:
     return tuple(word for setting in settings for word in ("-o", setting))
 
 
-def _host_key_options(path: Path) -> tuple[str, ...]:
-    """Return options that accept the host key presented first, and no other afterwards."""
-    settings = (f"UserKnownHostsFile={path}", f"GlobalKnownHostsFile={os.devnull}", "StrictHostKeyChecking=accept-new")
-    return _settings(*settings)
+def _first_host_key(path: Path) -> tuple[str, ...]:
+    """Return settings that accept the host key presented first, and no other afterwards."""
+    return (f"UserKnownHostsFile={path}", f"GlobalKnownHostsFile={os.devnull}", "StrictHostKeyChecking=accept-new")

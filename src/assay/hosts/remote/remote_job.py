@@ -24,22 +24,22 @@ from assay.core.files import replace_atomically, translate_os_errors
 from assay.core.format import format_duration
 from assay.core.results import STAND_IN
 from assay.hosts.base import JobEnd, JobProgress
-from assay.hosts.remote.agent.folder import GONE, NO_ENVIRONMENT, NOTHING_THERE, WRONG_GPU
+from assay.hosts.remote.agent.folder import GONE, JOBS, NO_ENVIRONMENT, NOTHING_THERE, WRONG_GPU
 from assay.hosts.remote.connection import RemoteConnectionLost
-from assay.hosts.remote.download import FrameReader, download_run, remote_runs_folder
-from assay.hosts.remote.upload import (
+from assay.hosts.remote.transfer import (
     PRELUDE,
+    FrameReader,
+    download_run,
     environment_key,
-    explain_error,
+    failure_reason,
     job_archive,
-    last_line,
     prepare_environment,
+    remote_runs_folder,
     start_folder,
 )
-from assay.hosts.run_job import ORDER
+from assay.hosts.run_job import JOB
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from typing import Any
 
     from assay.hosts.base import Job, JobWatcher
@@ -71,7 +71,7 @@ def run_remotely(connection: RemoteConnection, job: Job, watcher: JobWatcher) ->
     folder = Path(job.folder)
     with translate_os_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        replace_atomically(folder / ORDER, job.model_dump_json(indent=1).encode())
+        replace_atomically(folder / JOB, job.model_dump_json(indent=1).encode())
     frames = FrameReader(job, watcher)
     try:
         _start_job(connection, job, watcher, frames)
@@ -84,7 +84,7 @@ def run_remotely(connection: RemoteConnection, job: Job, watcher: JobWatcher) ->
         raise
     finally:
         frames.flush()
-    if frames.ended["why"] == "unkept":
+    if frames.ended["why"] == "unsupervised":
         end_remote_job(connection, job)
     return job_end(frames.ended, job, connection.where)
 
@@ -100,7 +100,7 @@ def collect_run(connection: RemoteConnection, job: Job) -> tuple[Path, ...]:
     """
     for left in reversed(range(TRIES)):
         try:
-            return download_run(connection, job, _agent_script(job, "send"))
+            return download_run(connection, job, _agent_script(job, "stream run"))
         except RemoteConnectionLost:
             if not left:
                 raise
@@ -109,16 +109,16 @@ def collect_run(connection: RemoteConnection, job: Job) -> tuple[Path, ...]:
 
 def end_remote_job(connection: RemoteConnection, job: Job) -> None:
     """Stop whatever still runs of a job there and confirm that it is gone; do nothing if nothing runs."""
-    result = connection.do(_agent_script(job, "supervisor", unless=GONE), within_s=END_WITHIN_S)
+    result = connection.do(_agent_script(job, "job stop", unless=GONE), within_s=END_WITHIN_S)
     if result.code not in {0, NOTHING_THERE}:
-        raise MachineCannot(f"Processes of {job.name} are still on {connection.where}: {_failure_reason(result)}.")
+        raise MachineCannot(f"Processes of {job.name} are still on {connection.where}: {failure_reason(result)}.")
 
 
 def remove_remote_files(connection: RemoteConnection, job: Job) -> None:
     """Remove the job's files there; the environment stays for the next job."""
-    result = connection.do(f'{PRELUDE}rm -rf "$base/orders/{job.id}"', within_s=CLEAN_WITHIN_S)
+    result = connection.do(f'{PRELUDE}rm -rf "$base/{JOBS}/{job.id}"', within_s=CLEAN_WITHIN_S)
     if result.code != 0:
-        raise MachineCannot(f"The files of {job.name} are still on {connection.where}: {_failure_reason(result)}.")
+        raise MachineCannot(f"The files of {job.name} are still on {connection.where}: {failure_reason(result)}.")
 
 
 def job_data(job: Job, *, stand_in: bool = False) -> dict[str, Any]:
@@ -132,7 +132,7 @@ def job_data(job: Job, *, stand_in: bool = False) -> dict[str, Any]:
         "resumes": next((word for word in job.words if word.startswith(f"{remote_runs_folder(job.id)}/")), None),
         "environment": environment,
         "limit_s": job.limit_s,
-        "unheard_s": UNATTENDED_LIMIT_S,
+        "unattended_s": UNATTENDED_LIMIT_S,
         "gpu": job.gpu,
         "gpu_count": job.gpu_count if job.gpu else None,
     }
@@ -141,12 +141,13 @@ def job_data(job: Job, *, stand_in: bool = False) -> dict[str, Any]:
 def job_end(ended: dict[str, Any], job: Job, where: str) -> JobEnd:
     """Return how a job ended, with a reason where the remote Assay could not report it."""
     code, why, log = ended["code"], ended["why"], ended["log"]
+    limit = f" of {format_duration(job.limit_s)} (--time)" if job.limit_s else ""
+    unattended = format_duration(UNATTENDED_LIMIT_S)
     reasons = {
-        "late": f"it was ended on {where} at its time limit"
-        + (f" of {format_duration(job.limit_s)} (--time)" if job.limit_s else ""),
-        "unheard": f"it ended itself on {where}, as nobody had listened for {format_duration(UNATTENDED_LIMIT_S)}",
-        "asked": f"somebody else ended it on {where}",
-        "unkept": f"what watched over it on {where} was killed",
+        "time limit": f"it was stopped on {where} at its time limit{limit}",
+        "unattended": f"it stopped itself on {where}, as no client had listened for {unattended}",
+        "stop requested": f"somebody else stopped it on {where}",
+        "unsupervised": f"its supervisor on {where} was killed",
     }
     if why is not None:
         return JobEnd(exit_code=EXIT_STOPPED, reason=reasons.get(why, why))
@@ -160,22 +161,22 @@ def job_end(ended: dict[str, Any], job: Job, where: str) -> JobEnd:
 
 def _start_job(connection: RemoteConnection, job: Job, watcher: JobWatcher, frames: FrameReader) -> None:
     """Start the job there, after creating its environment where there is none, and follow it."""
-    key = environment_key(job)
+    where, key = connection.where, environment_key(job)
     script = (
         f'{PRELUDE}[ -f "$base/env/{key}/env" ] || exit {NO_ENVIRONMENT}\n. "$base/env/{key}/env"\n'
-        f'exec "$python" -P -m assay.hosts.remote.agent.accept "$base" {key} {job.id}'
+        f'exec "$python" -P -m assay.hosts.remote.agent.job accept "$base" {key} {job.id}'
     )
-    _report_progress(watcher, "waits", f"{job.name} goes to {connection.where}")
+    _report_progress(watcher, "waits", f"{job.name} is sent to {where}")
     result = _start_with_retries(connection, script, job, frames)
     if result is not None and result.code == NO_ENVIRONMENT:
-        _report_progress(watcher, "waits", f"{connection.where} gets an environment for this version of Assay")
+        _report_progress(watcher, "waits", f"{where} gets an environment for this version of Assay")
         prepare_environment(connection, job)
         result = _start_with_retries(connection, script, job, frames)
     if result is None or result.code == 0 or frames.begun:
         return
     if result.code == WRONG_GPU:
-        raise MachineCannot(f"--gpu-type {job.gpu} was asked for, and on {connection.where} {_failure_reason(result)}.")
-    raise MachineCannot(f"The order could not be started on {connection.where}: {_failure_reason(result)}.")
+        raise MachineCannot(f"--gpu-type {job.gpu} was requested, and on {where} {failure_reason(result)}.")
+    raise MachineCannot(f"The job could not be started on {where}: {failure_reason(result)}.")
 
 
 def _start_with_retries(
@@ -183,13 +184,10 @@ def _start_with_retries(
 ) -> RemoteResult | None:
     """Start the job, and retry if the connection was lost before the first frame; null where it was lost later."""
     for left in reversed(range(TRIES)):
+        archive = job_archive(job.files, job_data(job, stand_in=connection.stand_in))
         try:
-            return _follow_output(
-                connection,
-                script,
-                frames,
-                job_archive(job.files, job_data(job, stand_in=getattr(connection, "stand_in", False))),
-            )
+            frames.cut()
+            return connection.do(script, feed=archive, out=frames.take)
         except RemoteConnectionLost:
             if frames.begun:
                 return None
@@ -201,15 +199,15 @@ def _start_with_retries(
 
 def _reconnect(connection: RemoteConnection, job: Job, watcher: JobWatcher, frames: FrameReader) -> None:
     """Reconnect, and follow the output from where it was interrupted."""
-    _report_progress(
-        watcher, "runs", f"the line to {connection.where} was lost; the work there goes on, and the line is tried again"
-    )
+    lost = f"the connection to {connection.where} was lost; the job goes on there, and the connection is retried"
+    _report_progress(watcher, "runs", lost)
     deadline = time.monotonic() + RECONNECT_TIMEOUT_S
     pause_s = FIRST_PAUSE_S
     while True:
         old_position = dict(frames.at)
         try:
-            result = _follow_output(connection, _agent_script(job, "follow", frames.at["o"], frames.at["e"]), frames)
+            frames.cut()
+            result = connection.do(_agent_script(job, "stream output", frames.at["o"], frames.at["e"]), out=frames.take)
         except RemoteConnectionLost:
             if frames.at != old_position:
                 deadline, pause_s = time.monotonic() + RECONNECT_TIMEOUT_S, FIRST_PAUSE_S
@@ -217,31 +215,20 @@ def _reconnect(connection: RemoteConnection, job: Job, watcher: JobWatcher, fram
                 raise
         else:
             if frames.ended is None:
-                raise MachineCannot(f"{job.name} is no longer on {connection.where}: {_failure_reason(result)}.")
+                raise MachineCannot(f"{job.name} is no longer on {connection.where}: {failure_reason(result)}.")
             return
         time.sleep(pause_s)
         pause_s = min(LONGEST_PAUSE_S, pause_s * 2)
 
 
-def _follow_output(
-    connection: RemoteConnection, script: str, frames: FrameReader, feed: Iterable[bytes] = ()
-) -> RemoteResult:
-    frames.cut()
-    return connection.do(script, feed=feed, out=frames.take)
-
-
-def _agent_script(job: Job, module: str, *arguments: object, unless: str | None = None) -> str:
-    """Return a script that runs a module of `remote.agent` on the job's folder, ``unless`` this file exists."""
+def _agent_script(job: Job, program: str, *arguments: object, unless: str | None = None) -> str:
+    """Return a script that runs a program of `remote.agent` on the job's folder, ``unless`` this file exists."""
     rest = " ".join(map(str, arguments))
     done = f'[ ! -f "$d/{unless}" ] || exit 0\n' if unless else ""
     return (
-        f'{PRELUDE}d="$base/orders/{job.id}"\n{done}[ -f "$d/env" ] || exit {NOTHING_THERE}\n. "$d/env"\n'
-        f'exec "$python" -P -m assay.hosts.remote.agent.{module} "$d" {rest}'
+        f'{PRELUDE}d="$base/{JOBS}/{job.id}"\n{done}[ -f "$d/env" ] || exit {NOTHING_THERE}\n. "$d/env"\n'
+        f'exec "$python" -P -m assay.hosts.remote.agent.{program} "$d" {rest}'
     )
-
-
-def _failure_reason(result: RemoteResult) -> str:
-    return explain_error(last_line(result.err) or f"exit code {result.code}")
 
 
 def _report_progress(watcher: JobWatcher, state: str, what: str) -> None:

@@ -94,28 +94,23 @@ def reason_over_budget(
         already_usd: What the run has spent on earlier machines.
         ready_s: Expected start-up time of the machine.
     """
-    if allowance.run_usd is None and allowance.month_usd is None:
+    run_usd, month_usd = allowance.run_usd, allowance.month_usd
+    if run_usd is None and month_usd is None:
         return None
     if usd_per_hour is None:
-        return "its price is not told, so no budget can be kept"
-    most = at_most_usd(usd_per_hour, seconds) + already_usd
+        return "its price is not known, so no budget can be kept"
     at = f"at ${usd_per_hour:.2f} an hour"
-    if allowance.run_usd is not None and seconds < (ready_s or 0.0) + LEAST_USEFUL_S:
-        return (
-            f"${allowance.run_usd:.2f} {at} is enough for {seconds:.0f} s, and starting it takes {ready_s or 0:.0f} s"
-        )
-    if allowance.run_usd is not None and most > allowance.run_usd * (1 + 1e-9):
-        return f"it may cost ${most:.2f} {at} in {_time_text(seconds)}, and --max-cost is ${allowance.run_usd:.2f}"
-    if allowance.month_usd is not None and allowance.spent_usd + most > allowance.month_usd * (1 + 1e-9):
-        return (
-            f"it may cost ${most:.2f} {at} in {_time_text(seconds)}, and of this month's ${allowance.month_usd:.2f} "
-            f"({MONTHLY_VARIABLE}) ${allowance.spent_usd:.2f} is spent or kept for what runs"
-        )
+    if run_usd is not None and seconds < (ready_s or 0.0) + LEAST_USEFUL_S:
+        return f"${run_usd:.2f} {at} is enough for {seconds:.0f} s, and starting it takes {ready_s or 0:.0f} s"
+    most = at_most_usd(usd_per_hour, seconds) + already_usd
+    time_text = f"{seconds / 60:.0f} min" if seconds >= 120 else f"{seconds:.0f} s"
+    it_may_cost = f"it may cost ${most:.2f} {at} in {time_text}"
+    if run_usd is not None and most > run_usd * (1 + 1e-9):
+        return f"{it_may_cost}, and --max-cost is ${run_usd:.2f}"
+    if month_usd is not None and allowance.spent_usd + most > month_usd * (1 + 1e-9):
+        spent = f"${allowance.spent_usd:.2f} is spent or reserved for running machines"
+        return f"{it_may_cost}, and of this month's ${month_usd:.2f} ({MONTHLY_VARIABLE}) {spent}"
     return None
-
-
-def _time_text(seconds: float) -> str:
-    return f"{seconds / 60:.0f} min" if seconds >= 120 else f"{seconds:.0f} s"
 
 
 def spent_usd(rentals: Iterable[RentalRecord], now: datetime) -> float:
@@ -131,9 +126,6 @@ def committed_usd(rental: RentalRecord, now: datetime) -> float:
     return rental.billed_usd if rental.billed_usd is not None else quoted
 
 
-UNDO_RENTAL = "assay.hosts.rented.cleanup:undo_rental"
-
-
 def job_limit_s(context: RentalContext, job: Job, offer: Offer) -> float:
     """Return a job's time limit on a machine, in seconds."""
     seconds = affordable_time_s(job.limit_s, offer.usd_per_hour, job.max_cost_usd, context.timeouts.limit_s)
@@ -143,15 +135,11 @@ def job_limit_s(context: RentalContext, job: Job, offer: Offer) -> float:
 def reason_job_not_affordable(context: RentalContext, job: Job, offer: Offer, seconds: float) -> str | None:
     """Return why an offer may not be taken for this long, as a clause; the rentals of other runs count too."""
     if offer.longest_s is not None and seconds > offer.longest_s:
-        return f"it can be had for {offer.longest_s / 3600:g} h at most"
-    rentals = context.journal.rentals()
+        return f"it can be rented for {offer.longest_s / 3600:g} h at most"
     now = context.clock.now()
-    own_rental = next((rental for rental in rentals if rental.job_id == job.id), None)
-    allowance = Allowance(
-        run_usd=job.max_cost_usd,
-        month_usd=monthly_usd(),
-        spent_usd=spent_usd((rental for rental in rentals if rental is not own_rental), now),
-    )
+    rentals = {rental.job_id: rental for rental in context.journal.rentals()}
+    own_rental = rentals.pop(job.id, None)
+    allowance = Allowance(run_usd=job.max_cost_usd, month_usd=monthly_usd(), spent_usd=spent_usd(rentals.values(), now))
     already_usd = (own_rental.quoted_usd(now) if own_rental else None) or 0.0
     return reason_over_budget(offer.usd_per_hour, seconds, allowance, already_usd=already_usd, ready_s=offer.ready_s)
 
@@ -164,18 +152,19 @@ def check_and_record_intent(context: RentalContext, job: Job, offer: Offer) -> t
     Raises:
         MachineCannot: It may cost too much, or no guardian would release it after a kill.
     """
+    provider = context.provider
     seconds = job_limit_s(context, job, offer)
     with context.journal.one_at_a_time():
         over_budget = reason_job_not_affordable(context, job, offer, seconds)
         if over_budget is not None:
-            raise MachineCannot(f"{context.provider.name}'s {offer.gpu or offer.name} is not rented: {over_budget}.")
+            raise MachineCannot(f"{provider.name}'s {offer.gpu or offer.name} is not rented: {over_budget}.")
         deadline_at = context.clock.now() + timedelta(seconds=seconds)
         Guardian.require()
         lease = leases.take_lease(
             "rental",
-            f"machine of {context.provider.name} for {job.name}",
-            UNDO_RENTAL,
-            {"provider": context.provider.name, "job_id": job.id, "account": context.account()},
+            f"machine of {provider.name} for {job.name}",
+            "assay.hosts.rented.cleanup:undo_rental",
+            {"provider": provider.name, "job_id": job.id, "account": provider.account()},
             deadline_at,
             lease_id=job.id,
         )
@@ -192,7 +181,7 @@ def record_intent(context: RentalContext, job: Job, offer: Offer, deadline_at: d
         job.id,
         gpu=offer.gpu,
         offer=offer.name,
-        account=context.account(),
+        account=context.provider.account(),
         usd_per_hour=price,
         at_most_usd=None if price is None else at_most_usd(price, seconds),
         deadline_at=deadline_at,
@@ -208,9 +197,8 @@ def check_budget(
         MachineCannot: It may cost too much.
     """
     price = offer.usd_per_hour if usd_per_hour is None else usd_per_hour
+    current = offer.model_copy(update={"usd_per_hour": price, "ready_s": None})
     seconds = (deadline_at - context.clock.now()).total_seconds()
-    over_budget = reason_job_not_affordable(
-        context, job, offer.model_copy(update={"usd_per_hour": price, "ready_s": None}), seconds
-    )
+    over_budget = reason_job_not_affordable(context, job, current, seconds)
     if over_budget is not None:
         raise MachineCannot(f"{context.provider.name}'s {offer.gpu or offer.name} is not kept: {over_budget}.")

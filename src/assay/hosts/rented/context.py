@@ -6,9 +6,8 @@ import sys
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from assay.hosts.rented import identity as names
 from assay.hosts.rented.journal import JournalEntry, RentalJournal
 from assay.hosts.rented.provider import NoAnswer
 
@@ -20,6 +19,18 @@ if TYPE_CHECKING:
 
 
 AnswerT = TypeVar("AnswerT")
+
+
+class RentalClock:
+    """Our own clock; a provider's times are shown but never used in computations."""
+
+    def now(self) -> datetime:
+        """Return the time of day in UTC."""
+        return datetime.now(UTC)
+
+    def sleep(self, seconds: float) -> None:
+        """Sleep; a signal may end it with `StopRequested`."""
+        time.sleep(max(0.0, seconds))
 
 
 @dataclass(frozen=True)
@@ -36,30 +47,25 @@ class RentalContext:
         sys.stderr.write(f"{text}\n")
         sys.stderr.flush()
 
-    def note(self, event: Event, job_id: str, at: datetime | None = None, **fields: Any) -> None:
-        """Write an event to the journal, durably."""
+    def note(self, event: Event, job_id: str, machine: RentedMachine | None = None, **fields: Any) -> None:
+        """Write an event of a job, or of one of its machines, to the journal, durably."""
+        if machine is not None:
+            fields |= {"name": machine.name, "number": machine.number, "usd_per_hour": machine.usd_per_hour}
         self.journal.write(
-            JournalEntry(at=at or self.clock.now(), event=event, job_id=job_id, provider=self.provider.name, **fields)
+            JournalEntry(at=self.clock.now(), event=event, job_id=job_id, provider=self.provider.name, **fields)
         )
 
-    def note_machine(self, event: Event, job_id: str, machine: RentedMachine) -> None:
-        """Write an event about a machine to the journal."""
-        self.note(event, job_id, name=machine.name, number=machine.number, usd_per_hour=machine.usd_per_hour)
+    def list_machines(self, job_id: str) -> dict[str, RentedMachine]:
+        """Return the machines of a job that the provider lists, by id; retried until it answers."""
+        listed = self.query(self.provider.list_ours)
+        return {machine.number: machine for machine in listed if machine.job_id == job_id and machine.stage != "gone"}
 
-    def list_machines(self, job_id: str) -> tuple[RentedMachine, ...]:
-        """Return the machines of a job that the provider lists; one query."""
-        return tuple(
-            machine
-            for machine in self.provider.ours()
-            if names.job_of_machine(machine.name) == job_id and machine.stage != "gone"
-        )
-
-    def look(self, number: str) -> RentedMachine | None:
-        """Return a machine's current state; null when it is gone."""
-        machine = self.provider.look(number)
+    def find_machine(self, number: str) -> RentedMachine | None:
+        """Return a machine's current state; null when it is gone; retried until the provider answers."""
+        machine = self.query(lambda: self.provider.find(number))
         return None if machine is None or machine.stage == "gone" else machine
 
-    def heard(self, question: Callable[[], AnswerT], within_s: float | None = None) -> AnswerT:
+    def query(self, question: Callable[[], AnswerT], within_s: float | None = None) -> AnswerT:
         """Return the answer to a query without side effects, retried until it is answered, for ``within_s`` at most.
 
         Raises:
@@ -74,40 +80,6 @@ class RentalContext:
                 if self.clock.now() >= until:
                     raise
                 self.clock.sleep(self.timeouts.look_s)
-
-    def account(self) -> str | None:
-        """Return an identifier of the account; null where the provider has none."""
-        return account_id(self.provider)
-
-
-def account_id(provider: Provider) -> str | None:
-    """Return an identifier of a provider's account, null without ``account()``; never a credential."""
-    get_account = getattr(provider, "account", None)
-    return str(get_account()) if callable(get_account) else None
-
-
-class RentalClock(Protocol):
-    """Our own clock; a provider's times are shown but never used in computations."""
-
-    def now(self) -> datetime:
-        """Return the time of day, with its time zone."""
-        ...
-
-    def sleep(self, seconds: float) -> None:
-        """Sleep; a signal may end it with `StopRequested`."""
-        ...
-
-
-class SystemRentalClock:
-    """This machine's clock."""
-
-    def now(self) -> datetime:
-        """Return the time of day in UTC."""
-        return datetime.now(UTC)
-
-    def sleep(self, seconds: float) -> None:
-        """Sleep."""
-        time.sleep(max(0.0, seconds))
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Requests to a provider's HTTP API: one at a time, rate-limited, with typed outcomes."""
+"""Requests to a provider's HTTP API: one at a time, rate-limited, with typed outcomes; providers that have one."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import hashlib
 import os
 import re
 import threading
+from collections import Counter
 from dataclasses import dataclass, field
+from datetime import timedelta
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from assay._version import __version__
 from assay.core.errors import BadInput, MachineCannot
-from assay.hosts.rented.provider import NoAnswer
+from assay.hosts.rented.provider import NoAnswer, Provider, connect_by_ssh
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,7 +24,9 @@ if TYPE_CHECKING:
     import httpx
     from pydantic import JsonValue
 
+    from assay.hosts.remote.connection import SshConnection
     from assay.hosts.rented.context import RentalClock
+    from assay.hosts.rented.provider import RentedMachine
 
 CONNECT_WITHIN_S, ANSWER_WITHIN_S = 10.0, 60.0
 TRIES = 6
@@ -68,7 +72,7 @@ class ProviderApi:
 
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
     _next_at: dict[str, datetime] = field(default_factory=dict, repr=False)
-    _waited: dict[str, int] = field(default_factory=dict, repr=False)
+    _waited: Counter[str] = field(default_factory=Counter, repr=False)
     """By kind, how many waits are done whose request is not sent yet."""
 
     _client: httpx.Client | None = field(default=None, repr=False)
@@ -126,7 +130,10 @@ class ProviderApi:
             MachineCannot: The credential is missing or not accepted.
         """
         for attempt in range(TRIES):
-            if attempt or not self._had_turn(kind):
+            with self._lock:
+                has_waited = not attempt and self._waited[kind] > 0
+                self._waited[kind] -= has_waited
+            if not has_waited:
                 self._wait_for_turn(kind, apart_s)
             response = self._send(method, path, params, content)
             if response.status_code != 429:
@@ -138,13 +145,7 @@ class ProviderApi:
         """Wait until a request of a kind may be sent; the next one of this kind is then sent at once."""
         self._wait_for_turn(kind, apart_s)
         with self._lock:
-            self._waited[kind] = self._waited.get(kind, 0) + 1
-
-    def _had_turn(self, kind: str) -> bool:
-        with self._lock:
-            waited = self._waited.get(kind, 0)
-            self._waited[kind] = max(0, waited - 1)
-        return waited > 0
+            self._waited[kind] += 1
 
     def refused(self, what: str, answer: ApiResponse) -> str:
         """Return an error message on a refused request, with the provider's own."""
@@ -152,23 +153,18 @@ class ProviderApi:
 
     def words(self, answer: ApiResponse) -> str:
         """Return the provider's error message, shortened and without secrets."""
-        keys = (("error", "message"), ("detail",), ("title",), ("message",))
-        message = next(
-            (text for path in keys if isinstance(text := answer.part(*path), str) and text), "no reason told"
-        )
-        return self._clean(" ".join(message.split()))[:300].rstrip(".")
+        paths = (("error", "message"), ("detail",), ("title",), ("message",))
+        texts = [text for path in paths if isinstance(text := answer.part(*path), str) and text]
+        return self._without_key(" ".join((texts or ["no reason given"])[0].split()))[:300].rstrip(".")
 
     def _key(self) -> str:
         return os.environ.get(self.key_variable, "").strip()
 
-    def _clean(self, text: str) -> str:
-        key = self._key()
-        return text.replace(key, "…") if key else text
+    def _without_key(self, text: str) -> str:
+        return text.replace(self._key(), "…") if self._key() else text
 
     def _wait_for_turn(self, kind: str, apart_s: float) -> None:
         """Wait until the last request, and the last of this kind, are long enough ago; threads take turns."""
-        from datetime import timedelta
-
         with self._lock:
             now = self.clock.now()
             at = max([now, *(self._next_at[name] for name in {"", kind} if name in self._next_at)])
@@ -186,41 +182,30 @@ class ProviderApi:
 
         key = self._key()
         if not key:
-            raise MachineCannot(f"{self.provider} cannot be asked: {self.missing()}.")
+            raise MachineCannot(f"{self.provider} cannot be queried: {self.missing()}.")
         if re.fullmatch(r"[!-~]+", key) is None:  # httpx would show the key in its error
-            raise BadInput(f"{self.provider} cannot be asked: {self.key_variable} has strange characters.")
-        headers = {"Authorization": f"Bearer {key}"}
-        try:
-            return self._connection().request(
-                method, f"{self.base}{path}", params=params, json=content, headers=headers
-            )
-        except httpx.LocalProtocolError:  # its message may show a header, and so the key
-            raise BadInput(f"{self.provider} cannot be asked {method} {path}: that is no request of HTTP.") from None
-        except (httpx.TransportError, httpx.DecodingError) as error:
-            why = self._clean(str(error)) or type(error).__name__
-            raise NoAnswer(f"{self.provider} did not answer {method} {path}: {why}") from None
-        except (httpx.InvalidURL, UnicodeError):
-            raise BadInput(f"{self.provider} cannot be asked: {self.url_variable} has strange characters.") from None
-
-    def _connection(self) -> httpx.Client:
-        import httpx
-
+            raise BadInput(f"{self.provider} cannot be queried: {self.key_variable} has strange characters.")
+        headers = {"Authorization": f"Bearer {key}", "Accept": "application/json", "User-Agent": f"assay/{__version__}"}
         with self._lock:
             if self._client is None:
-                self._client = httpx.Client(
-                    timeout=httpx.Timeout(ANSWER_WITHIN_S, connect=CONNECT_WITHIN_S),
-                    headers={"Accept": "application/json", "User-Agent": f"assay/{__version__}"},
-                    transport=self.transport,
-                    follow_redirects=False,
-                )
-            return self._client
+                timeout = httpx.Timeout(ANSWER_WITHIN_S, connect=CONNECT_WITHIN_S)
+                self._client = httpx.Client(timeout=timeout, transport=self.transport, follow_redirects=False)
+        try:
+            return self._client.request(method, f"{self.base}{path}", params=params, json=content, headers=headers)
+        except httpx.LocalProtocolError:  # its message may show a header, and so the key
+            raise BadInput(f"{self.provider} cannot be queried: {method} {path} is not a valid HTTP request.") from None
+        except (httpx.TransportError, httpx.DecodingError) as error:
+            why = self._without_key(str(error)) or type(error).__name__
+            raise NoAnswer(f"{self.provider} did not answer {method} {path}: {why}") from None
+        except (httpx.InvalidURL, UnicodeError):
+            raise BadInput(f"{self.provider} cannot be queried: {self.url_variable} has strange characters.") from None
 
     def _answer(self, response: httpx.Response) -> ApiResponse:
         status = response.status_code
         if status >= 500 or status == 408:
             raise NoAnswer(f"{self.provider} is in trouble ({status})")
         if 300 <= status < 400:
-            raise MachineCannot(f"{self.provider} points elsewhere ({status}), and the key is not taken there.")
+            raise MachineCannot(f"{self.provider} redirects elsewhere ({status}), and the key is not sent there.")
         body: JsonValue = None
         if response.content:
             try:
@@ -262,3 +247,55 @@ def response_rows(value: object) -> list[dict[str, Any]]:
 def response_object(value: object) -> dict[str, Any]:
     """Return an object in a response; an empty one where it is not an object."""
     return value if isinstance(value, dict) else {}
+
+
+class HttpProvider(Provider):
+    """A provider with an HTTP API, an API key, and machines reached by ssh."""
+
+    keyed = True
+    noun: str
+    """What the provider calls a machine."""
+
+    keys_url: str
+
+    def __init__(self, api: ProviderApi) -> None:
+        self._api = api
+
+    def missing(self) -> str | None:
+        """Return a clause that the key is not set; null when it is."""
+        why = self._api.missing()
+        return None if why is None else f"{why}; create a key at {self.keys_url} and export it"
+
+    def account(self) -> str:
+        """Return an identifier of this account."""
+        return self._api.identity
+
+    def connect(self, machine: RentedMachine) -> SshConnection | None:
+        """Return a connection to a machine; null while it has no address."""
+        return connect_by_ssh(machine, f"{self._api.provider} {self.noun} {machine.number}")
+
+    def _get(self, what: str, path: str, params: dict[str, str] | None = None) -> ApiResponse:
+        """Return what is at a path; ``what`` describes it in the error for a refusal."""
+        answer = self._api.ask("GET", path, params=params)
+        if not answer.ok:
+            raise self._refusal(answer, what)
+        return answer
+
+    def _find(self, path: str, number: str) -> ApiResponse | None:
+        """Return what is at a machine's path; null when the provider does not know the machine."""
+        answer = self._api.ask("GET", path)
+        if answer.status == 404:
+            return None
+        if not answer.ok:
+            raise MachineCannot(self._api.refused(f"the state of {self.noun} {number}", answer))
+        return answer
+
+    def _remove(self, what: str, method: str, path: str, content: Mapping[str, Any] | None = None) -> None:
+        """Request a removal; what is gone already is not an error."""
+        answer = self._api.ask(method, path, content=content)
+        if not answer.ok and answer.status != 404:
+            raise MachineCannot(self._api.refused(f"to end {what}", answer))
+
+    def _refusal(self, answer: ApiResponse, what: str) -> MachineCannot:
+        """Return the error for a refused query."""
+        return MachineCannot(self._api.refused(what, answer))

@@ -2,40 +2,43 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import AwareDatetime, Field, ValidationError
 
-from assay.core import files
-from assay.core.files import home_folder
+from assay.core import files, leases
 from assay.core.values import SCHEMA_VERSION, Value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
-Event = Literal["intent", "asked", "made", "refused", "silent", "up", "ended", "released", "billed"]
+Event = Literal["intent", "requested", "created", "refused", "no answer", "up", "ended", "released", "billed"]
 
 
-class JournalEntry(Value):
-    """One line of the journal; fields that do not apply to an event are null."""
+class _Terms(Value):
+    """What was intended or agreed; null where it does not apply or is not known."""
 
-    schema_version: int = SCHEMA_VERSION
-    at: AwareDatetime = Field(description="By our clock.")
-    event: Event
-    job_id: str
     provider: str
-    name: str | None = Field(default=None, description="The machine's name.")
-    number: str | None = Field(default=None, description="The provider's id of the machine.")
     gpu: str | None = None
     offer: str | None = None
     account: str | None = Field(default=None, description="Identifier of the account; not a credential.")
     usd_per_hour: float | None = Field(default=None, description="As quoted.")
     at_most_usd: float | None = Field(default=None, description="Cost up to the deadline at the quoted price.")
     deadline_at: AwareDatetime | None = None
+
+
+class JournalEntry(_Terms):
+    """One line of the journal; fields that do not apply to an event are null."""
+
+    schema_version: int = SCHEMA_VERSION
+    at: AwareDatetime = Field(description="By our clock.")
+    event: Event
+    job_id: str
+    name: str | None = Field(default=None, description="The machine's name.")
+    number: str | None = Field(default=None, description="The provider's id of the machine.")
     usd: float | None = Field(default=None, description="As billed.")
     why: str | None = None
 
@@ -52,33 +55,21 @@ class MachineRecord(Value):
     billed_usd: float | None = None
 
 
-class RentalRecord(Value):
+class RentalRecord(_Terms):
     """What the journal records of a job's rental."""
 
     job_id: str
-    provider: str
     begun_at: AwareDatetime
-    deadline_at: AwareDatetime | None = None
-    gpu: str | None = None
-    offer: str | None = None
-    account: str | None = None
-    usd_per_hour: float | None = None
-    at_most_usd: float | None = None
     request_count: int = Field(default=0, description="Number of requests for a machine.")
     refused: int = Field(default=0, description="Number of them that were refused.")
-    asked_at: AwareDatetime | None = Field(default=None, description="When a machine was last requested.")
-    heard_at: AwareDatetime | None = Field(
+    requested_at: AwareDatetime | None = Field(default=None, description="When a machine was last requested.")
+    settled_at: AwareDatetime | None = Field(
         default=None, description="When the outcome of such a request, even no answer, was last recorded."
     )
     machines: tuple[MachineRecord, ...] = ()
     released_at: AwareDatetime | None = Field(
         default=None, description="When all of it was confirmed gone; null: not yet."
     )
-
-    @property
-    def unanswered(self) -> int:
-        """How many requests may have created a machine that is not recorded."""
-        return max(0, self.request_count - self.refused - len(self.machines))
 
     def quoted_usd(self, now: datetime) -> float | None:
         """Return the cost of its machines in USD at quoted prices; null where a price is missing."""
@@ -108,25 +99,22 @@ def replay_entries(entries: Iterable[JournalEntry]) -> tuple[RentalRecord, ...]:
 
 
 def _apply_entry(rental: RentalRecord, entry: JournalEntry) -> RentalRecord:
-    changed: dict[str, object] = {}
+    changed: dict[str, object]
     match entry.event:
         case "intent":
             fields = ("deadline_at", "gpu", "offer", "account", "usd_per_hour", "at_most_usd")
             changed = {"released_at": None, **{name: getattr(entry, name) for name in fields}}
-        case "asked":
-            changed = {
-                "request_count": rental.request_count + 1,
-                "asked_at": entry.at,
-                "usd_per_hour": entry.usd_per_hour,
-            }
+        case "requested":
+            count = rental.request_count + 1
+            changed = {"request_count": count, "requested_at": entry.at, "usd_per_hour": entry.usd_per_hour}
         case "refused":
-            changed = {"refused": rental.refused + 1, "heard_at": entry.at}
-        case "silent":
-            changed = {"heard_at": entry.at}
+            changed = {"refused": rental.refused + 1, "settled_at": entry.at}
+        case "no answer":
+            changed = {"settled_at": entry.at}
         case "released":
             changed = {"released_at": entry.at}
-        case "made":
-            changed = {"machines": _apply_to_machines(rental, entry), "heard_at": entry.at}
+        case "created":
+            changed = {"machines": _apply_to_machines(rental, entry), "settled_at": entry.at}
         case _:
             changed = {"machines": _apply_to_machines(rental, entry)}
     return rental.model_copy(update=changed)
@@ -138,16 +126,13 @@ def _apply_to_machines(rental: RentalRecord, entry: JournalEntry) -> tuple[Machi
     machines = {machine.number: machine for machine in rental.machines}
     price = entry.usd_per_hour if entry.usd_per_hour is not None else rental.usd_per_hour
     new = MachineRecord(number=entry.number, name=entry.name, made_at=entry.at, usd_per_hour=price)
-    machine = machines.get(entry.number, new)
-    changed: dict[str, object] = {}
-    if entry.event == "up":
-        changed = {"up_at": entry.at}
-    elif entry.event == "ended":
-        changed = {"ended_at": entry.at}
-    elif entry.event == "billed":
-        changed = {"billed_usd": entry.usd}
-    machines[entry.number] = machine.model_copy(update=changed)
-    return tuple(machines.values())
+    changes: dict[str, dict[str, object]] = {
+        "up": {"up_at": entry.at},
+        "ended": {"ended_at": entry.at},
+        "billed": {"billed_usd": entry.usd},
+    }
+    machine = machines.get(entry.number, new).model_copy(update=changes.get(entry.event, {}))
+    return tuple({**machines, entry.number: machine}.values())
 
 
 class RentalJournal:
@@ -162,7 +147,7 @@ class RentalJournal:
     @property
     def path(self) -> Path:
         """The file's path."""
-        return self._path or home_folder() / "rentals.jsonl"
+        return self._path or files.home_folder() / "rentals.jsonl"
 
     def write(self, entry: JournalEntry) -> None:
         """Append an entry; once this returns, it survives a crash."""
@@ -170,22 +155,19 @@ class RentalJournal:
 
     def entries(self) -> tuple[JournalEntry, ...]:
         """Return every valid entry, in order."""
+        with files.translate_os_errors(self.path):
+            try:
+                lines = self.path.read_bytes().split(b"\n")[:-1]
+            except FileNotFoundError:
+                lines = []
         entries: list[JournalEntry] = []
         self.unreadable = 0
-        for line in self._lines():
+        for line in lines:
             try:
                 entries.append(JournalEntry.model_validate_json(line))
             except ValidationError:
                 self.unreadable += 1
         return tuple(entries)
-
-    def _lines(self) -> list[bytes]:
-        """Return the complete lines, valid or not."""
-        with files.translate_os_errors(self.path):
-            try:
-                return self.path.read_bytes().split(b"\n")[:-1]
-            except FileNotFoundError:
-                return []
 
     def rentals(self) -> tuple[RentalRecord, ...]:
         """Return the rentals that result from the entries, the oldest first."""
@@ -193,16 +175,8 @@ class RentalJournal:
 
     def rental(self, job_id: str) -> RentalRecord | None:
         """Return the rental of one job; null: it has no entry."""
-        return next(iter(replay_entries(entry for entry in self.entries() if entry.job_id == job_id)), None)
+        return next((rental for rental in self.rentals() if rental.job_id == job_id), None)
 
-    @contextlib.contextmanager
-    def one_at_a_time(self) -> Iterator[None]:
+    def one_at_a_time(self) -> AbstractContextManager[None]:
         """Keep other processes from checking a budget and writing an intent during a ``with`` block."""
-        path = self.path.with_suffix(".lock")
-        with files.translate_os_errors(path):
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            with files.file_lock(descriptor):
-                yield
-        finally:
-            os.close(descriptor)
+        return leases.lease_lock(self.path.with_suffix(".lock"))

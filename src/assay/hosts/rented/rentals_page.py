@@ -8,7 +8,8 @@ from pydantic import AwareDatetime, Field
 
 from assay.core.page import Column, Page, Section, Table
 from assay.core.values import Value
-from assay.hosts.rented import budget, identity
+from assay.hosts.rented import budget
+from assay.hosts.rented.provider import job_of_machine
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -46,30 +47,25 @@ def rental_rows(
     by_job = {rental.job_id: rental for rental in rentals}
     running = [_running_row(machine, by_job, now) for machines in listed.values() for machine in machines or ()]
     shown = {row.job_id for row in running}
-    unconfirmed = [
-        _past_row(rental, now, state="not seen" if listed.get(rental.provider) is not None else "cannot be asked after")
-        for rental in by_job.values()
-        if rental.released_at is None and rental.job_id not in shown
-    ]
-    month = (now.year, now.month)
-    over = [
-        _past_row(rental, now, state="over")
-        for rental in by_job.values()
-        if rental.released_at is not None
-        and rental.machines
-        and rental.job_id not in shown
-        and (rental.begun_at.year, rental.begun_at.month) == month
-    ]
+    unconfirmed: list[RentalRow] = []
+    over: list[RentalRow] = []
+    for rental in by_job.values():
+        if rental.job_id in shown:
+            continue
+        if rental.released_at is None:
+            state = "not seen" if listed.get(rental.provider) is not None else "cannot be queried"
+            unconfirmed.append(_past_row(rental, now, state))
+        elif rental.machines and (rental.begun_at.year, rental.begun_at.month) == (now.year, now.month):
+            over.append(_past_row(rental, now, "over"))
     return (*running, *unconfirmed, *reversed(over))
 
 
 def _running_row(listed: Rental, by_job: Mapping[str, RentalRecord], now: datetime) -> RentalRow:
-    job = identity.job_of_machine(listed.name)
+    job = job_of_machine(listed.name)
     rental = by_job.get(job or "")
     machine = next((record for record in rental.machines if record.number == listed.number), None) if rental else None
-    since = machine.made_at if machine else None
+    since, price = machine.made_at if machine else None, listed.usd_per_hour
     hours = None if since is None else (now - since).total_seconds() / 3600
-    has_cost = hours is not None and listed.usd_per_hour is not None
     return RentalRow(
         provider=listed.host,
         job_id=job,
@@ -79,12 +75,12 @@ def _running_row(listed: Rental, by_job: Mapping[str, RentalRecord], now: dateti
         since=since,
         deadline_at=listed.deadline_at,
         hours=hours,
-        usd_per_hour=listed.usd_per_hour,
-        quoted_usd=(hours or 0.0) * (listed.usd_per_hour or 0.0) if has_cost else None,
+        usd_per_hour=price,
+        quoted_usd=None if hours is None or price is None else hours * price,
     )
 
 
-def _past_row(rental: RentalRecord, now: datetime, *, state: str) -> RentalRow:
+def _past_row(rental: RentalRecord, now: datetime, state: str) -> RentalRow:
     until = rental.released_at or now
     hours = sum(((m.ended_at or until) - m.made_at).total_seconds() for m in rental.machines) / 3600
     return RentalRow(
@@ -110,58 +106,30 @@ def rentals_page(
     unasked: Sequence[str] = (),
 ) -> Page:
     """Return the rows as a page; ``unasked`` are providers that could not be queried."""
-    titles = (
-        "provider",
-        "machine",
-        "GPU",
-        "state",
-        "since (UTC)",
-        "until (UTC)",
-        "hours",
-        "$/h",
-        "quoted, $",
-        "billed, $",
-    )
-    numeric = {"hours", "$/h", "quoted, $", "billed, $"}
-    running = [row for row in rows if row.state != "over"]
+    texts = ("provider", "machine", "GPU", "state", "since (UTC)", "until (UTC)")
+    numbers = ("hours", "$/h", "quoted, $", "billed, $")
+    running = sum(row.state != "over" for row in rows)
     of = f" of ${budget_usd:.2f} ({budget.MONTHLY_VARIABLE})" if budget_usd is not None else ""
-    count = {0: "Nothing is", 1: "1 machine is"}.get(len(running), f"{len(running)} machines are")
+    count = {0: "Nothing is", 1: "1 machine is"}.get(running, f"{running} machines are")
     now = f"What is rented now from {', '.join(unasked)} is not known" if unasked else f"{count} rented now"
+    table = Table(
+        title="Rented now, and in this month",
+        columns=(*(Column(title=text) for text in texts), *(Column(title=text, numeric=True) for text in numbers)),
+        rows=tuple(_cells(row) for row in rows),
+        note="; ".join(notes) or None,
+    )
     return Page(
         title="Rentals",
-        lead=f"{now}; this month ${spent_usd:.2f}{of} is spent or kept.",
-        sections=(
-            Section(
-                title="Machines",
-                elements=(
-                    Table(
-                        title="Rented now, and in this month",
-                        columns=tuple(Column(title=title, numeric=title in numeric) for title in titles),
-                        rows=tuple(_cells(row) for row in rows),
-                        note="; ".join(notes) or None,
-                    ),
-                ),
-            ),
-        ),
+        lead=f"{now}; this month ${spent_usd:.2f}{of} is spent or reserved.",
+        sections=(Section(title="Machines", elements=(table,)),),
     )
 
 
 def _cells(row: RentalRow) -> tuple[str | float | None, ...]:
-    def at(moment: datetime | None) -> str | None:
-        return None if moment is None else f"{moment:%m-%d %H:%M}"
-
-    def rounded(number: float | None, digits: int) -> str | None:
-        return None if number is None else f"{number:.{digits}f}"
-
+    times = (row.since, row.deadline_at)
+    amounts = ((row.hours, 2), (row.usd_per_hour, 2), (row.quoted_usd, 3), (row.billed_usd, 3))
     return (
-        row.provider,
-        row.machine,
-        row.gpu,
-        row.state,
-        at(row.since),
-        at(row.deadline_at),
-        rounded(row.hours, 2),
-        rounded(row.usd_per_hour, 2),
-        rounded(row.quoted_usd, 3),
-        rounded(row.billed_usd, 3),
+        *(row.provider, row.machine, row.gpu, row.state),
+        *(None if time is None else f"{time:%m-%d %H:%M}" for time in times),
+        *(None if amount is None else f"{amount:.{digits}f}" for amount, digits in amounts),
     )

@@ -1,4 +1,4 @@
-"""Run Slurm's commands and parse their output.
+"""Run Slurm's commands and parse their output; the nodes of a partition.
 
 PENDING ─▶ CONFIGURING ─▶ RUNNING ─▶ COMPLETING ─▶ COMPLETED, FAILED, TIMEOUT, NODE_FAIL, CANCELLED …
 """
@@ -11,10 +11,16 @@ import os
 import re
 import subprocess
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from assay.core.errors import MachineCannot
+from assay.core.errors import BadInput, MachineCannot
 from assay.core.processes import die_with_parent
 from assay.hosts.base import Offer
+from assay.hosts.fleet import join_nodes, unavailable_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
 
 ANSWER_TIMEOUT_S = 60.0
 FILTER_VARIABLES = ("SQUEUE_", "SINFO_", "SCANCEL_")
@@ -109,7 +115,7 @@ WAIT_REASONS = {
 }
 """The most common reasons for waiting, and their meaning."""
 
-_FAILED_NODES = ("down", "fail", "error", "unknown", "no_respond")
+_FAILED = ("down", "fail", "error", "unknown", "no_respond")
 
 
 @dataclass(frozen=True)
@@ -135,8 +141,7 @@ class QueueEntry:
 
 def parse_queue(text: str) -> tuple[QueueEntry, ...]:
     """Parse ``squeue --noheader --format`` with `JOB_FORMAT`; other lines are skipped."""
-    rows = (line.strip().split("|", 4) for line in text.splitlines())
-    return tuple(QueueEntry(*(part.strip() for part in row)) for row in rows if len(row) == 5)
+    return tuple(QueueEntry(*row) for row in _split_rows(text, 5))
 
 
 def task_index(entry: QueueEntry) -> int | None:
@@ -153,26 +158,50 @@ def wait_reason(reason: str) -> str:
     return reason if meaning is None else f"{meaning} ({reason})"
 
 
+def query_sinfo(*options: str) -> str:
+    """Return what ``sinfo`` prints.
+
+    Raises:
+        MachineCannot: Slurm does not answer.
+    """
+    result = run_command("sinfo", "--noheader", *options)
+    if result.code != 0:
+        raise MachineCannot(f"Slurm does not answer: {result.reason}.")
+    return result.out
+
+
+def _split_rows(text: str, columns: int) -> list[list[str]]:
+    """Return the columns of each line; lines with fewer are skipped, the last column may contain anything."""
+    rows = [[part.strip() for part in line.strip().split("|", columns - 1)] for line in text.splitlines()]
+    return [row for row in rows if len(row) == columns]
+
+
+def list_offers() -> tuple[Offer, ...]:
+    """Return the partitions that are up."""
+    return parse_offers(query_sinfo(f"--format={PARTITION_FORMAT}"))
+
+
 def parse_offers(text: str) -> tuple[Offer, ...]:
     """Parse ``sinfo --noheader --format`` with `PARTITION_FORMAT`; return the partitions that are up."""
     result: list[Offer] = []
-    for line in text.splitlines():
-        parts = [part.strip() for part in line.split("|")]
-        if len(parts) != 5 or parts[1] != "up":
-            continue
-        name, _, counts, gpus, longest = parts
-        numbers = [int(number) for number in re.findall(r"\d+", counts)]
-        result.append(
-            Offer(
-                host="slurm",
-                name=name,
-                nodes=numbers[3] if len(numbers) == 4 else None,
-                free_nodes=numbers[1] if len(numbers) == 4 else None,
-                gpus=None if gpus in {"", "(null)"} else gpus,
-                longest_s=parse_time_limit(longest),
-            )
-        )
+    for name, available, counts, gpus, longest in _split_rows(text, 5):
+        if available == "up":
+            numbers = [int(number) for number in re.findall(r"\d+", counts)]
+            free, nodes = (numbers[1], numbers[3]) if len(numbers) == 4 else (None, None)
+            gpu_text = None if gpus in {"", "(null)"} else gpus
+            longest_s = parse_time_limit(longest)
+            offer = Offer(host="slurm", name=name, nodes=nodes, free_nodes=free, gpus=gpu_text, longest_s=longest_s)
+            result.append(offer)
     return tuple(result)
+
+
+def partitions_up_text() -> str:
+    """Return a sentence with the partitions that are up; an empty string where Slurm does not answer."""
+    try:
+        names = dict.fromkeys(offer.name for offer in list_offers())
+    except MachineCannot:
+        return ""
+    return f" Partitions that are up: {', '.join(names)}." if names else ""
 
 
 def too_many_nodes_reason(nodes: int, partition: str | None, offers: tuple[Offer, ...]) -> str | None:
@@ -192,12 +221,8 @@ def parse_time_limit(text: str) -> float | None:
         return None
     days, *fields = match.groups()
     parts = [int(part) for part in fields if part is not None]
-    if days is not None:
-        hours, minutes, secs = (*parts, 0, 0)[:3]
-    elif len(parts) == 3:
-        hours, minutes, secs = parts
-    else:
-        hours, minutes, secs = (0, *(*parts, 0)[:2])
+    has_hours = days is not None or len(parts) == 3
+    hours, minutes, secs = (*parts, 0, 0)[:3] if has_hours else (0, *parts, 0)[:3]
     return float(int(days or 0) * 86400 + hours * 3600 + minutes * 60 + secs)
 
 
@@ -208,14 +233,9 @@ def format_time_limit(limit_s: float) -> str:
 
 
 def parse_failed_nodes(text: str) -> dict[str, str]:
-    """Parse ``sinfo --Node --format`` with `NODE_FORMAT`; return the nodes that are out of order, and why."""
-    failed: dict[str, str] = {}
-    for line in text.splitlines():
-        parts = [part.strip() for part in line.split("|", 2)]
-        if len(parts) == 3 and (parts[1].startswith(_FAILED_NODES) or parts[1].endswith("*")):
-            state = parts[1].rstrip("*") + (", not responding" if parts[1].endswith("*") else "")
-            failed[parts[0]] = state if parts[2] in {"", "none"} else f"{state}: {parts[2]}"
-    return failed
+    """Parse ``sinfo --Node --format`` with `NODE_FORMAT`; return the nodes that have failed, and why."""
+    troubles = {name: _trouble_reason(state, why, _FAILED) for name, state, why in _split_rows(text, 3)}
+    return {name: trouble for name, trouble in troubles.items() if trouble is not None}
 
 
 def first_failed_node(log: str) -> str | None:
@@ -227,3 +247,113 @@ def first_failed_node(log: str) -> str | None:
 def nodes_reported_failed(log: str) -> tuple[str, ...]:
     """Return the nodes that failed according to ``srun``'s messages in a job's log."""
     return tuple(dict.fromkeys(re.findall(r"srun: error: Node failure on (\S+)", log)))
+
+
+NODES_FORMAT = "%N|%P|%a|%T|%E"
+_OUT_OF_ORDER = ("down", "drain", "err", "fail", "future", "inval", "maint", "no_respond", "perfctrs", "unknown")
+_FREE = ("idle", "planned")
+
+
+@dataclass(frozen=True)
+class SlurmNode:
+    """One node in one partition; ``trouble`` is why it takes no work, null where it does."""
+
+    name: str
+    partition: str
+    default: bool
+    trouble: str | None
+    free: bool
+
+
+def parse_nodes(text: str) -> tuple[SlurmNode, ...]:
+    """Parse ``sinfo --noheader --Node`` with `NODES_FORMAT`."""
+    nodes: list[SlurmNode] = []
+    for name, partition, up, state, reason in _split_rows(text, 5):
+        trouble = _trouble_reason(state, reason, _OUT_OF_ORDER) if up == "up" else f"the partition is {up}"
+        is_free = state.startswith(_FREE)
+        nodes.append(SlurmNode(name, partition.rstrip("*"), partition.endswith("*"), trouble, free=is_free))
+    return tuple(nodes)
+
+
+def _trouble_reason(state: str, reason: str, bad_states: tuple[str, ...]) -> str | None:
+    """Return why a node in this state takes no work; null: its state is not a bad one, and it responds."""
+    unresponsive = "*" in state
+    if not unresponsive and not state.startswith(bad_states):
+        return None
+    trouble = state.rstrip("*~#!%$@^-+") + (", not responding" if unresponsive else "")
+    return trouble if reason in {"", "none"} else f"{trouble}: {reason}"
+
+
+def partition_nodes(partition: str | None) -> tuple[SlurmNode, ...]:
+    """Return the nodes of a partition, of several separated by commas, or of the default one where it is null.
+
+    Raises:
+        MachineCannot: Slurm does not answer, or has no such partition.
+    """
+    options = [f"--partition={partition}"] if partition else []
+    nodes = parse_nodes(query_sinfo("--Node", f"--format={NODES_FORMAT}", *options))
+    if partition is None:
+        if nodes and not any(node.default for node in nodes):
+            raise BadInput(f"Slurm has no default partition; name one with --partition.{partitions_up_text()}")
+        nodes = tuple(node for node in nodes if node.default)
+    if not nodes:
+        raise MachineCannot(f"Slurm has no partition {partition or 'with a node in it'}.{partitions_up_text()}")
+    return nodes
+
+
+def nodes_by_name(names: Iterable[str]) -> tuple[SlurmNode, ...]:
+    """Return nodes by name, once for each of their partitions; none where Slurm does not answer."""
+    options = ("--noheader", "--Node", f"--nodes={','.join(names)}", f"--format={NODES_FORMAT}")
+    return parse_nodes(run_command("sinfo", *options).out)
+
+
+def node_troubles(nodes: Iterable[SlurmNode]) -> dict[str, str | None]:
+    """Return each node once, and why it takes no work; null where it does in at least one partition."""
+    troubles: dict[str, str | None] = {}
+    for node in nodes:
+        is_up = node.name in troubles and troubles[node.name] is None
+        troubles[node.name] = None if is_up else node.trouble
+    return troubles
+
+
+def choose_nodes(nodes: Sequence[SlurmNode], *, count: int | None, names: Sequence[str]) -> dict[str, str | None]:
+    """Return the nodes of a fleet, and why each takes no work: the named ones, ``count`` nodes, or all.
+
+    ``count`` selects free nodes first, and nodes that are out of order last.
+
+    Raises:
+        MachineCannot: A named node does not exist, there are too few nodes, or none takes work.
+    """
+    troubles = node_troubles(nodes)
+    where = ", ".join(dict.fromkeys(node.partition for node in nodes))
+    unknown = [name for name in names if name not in troubles]
+    if unknown:
+        raise MachineCannot(f"There is no node {unknown[0]} in the partition {where}; it has {join_nodes(troubles)}.")
+    if count is not None and count > len(troubles):
+        raise MachineCannot(f"{count} nodes are asked for, and the partition {where} has {len(troubles)}.")
+    free = {node.name for node in nodes if node.free}
+    ranked = sorted(troubles, key=lambda name: (troubles[name] is not None, name not in free))
+    selected_names = set(names or ranked[:count])
+    selected = {name: why for name, why in troubles.items() if name in selected_names}
+    if all(why is not None for why in selected.values()):
+        raise MachineCannot(f"No node of the partition {where} takes work: {unavailable_text(selected)}.")
+    return selected
+
+
+def expand_hostnames(nodes: str) -> tuple[str, ...]:
+    """Return the nodes of a list such as ``n[1-2]``; nothing where Slurm does not answer or it is not a list."""
+    result = run_command("scontrol", "show", "hostnames", nodes)
+    return tuple(dict.fromkeys(result.out.split())) if result.code == 0 else ()
+
+
+def expand_node_list(text: str) -> tuple[str, ...]:
+    """Return the names in a Slurm node list from the command line: ``n[1-3],n7``.
+
+    Raises:
+        BadInput: It is not a valid list.
+    """
+    well_formed = re.fullmatch(r"[^\s\[\]]+(\[[\d,-]+\][^\s\[\]]*)*", text) is not None
+    names = expand_hostnames(text) if well_formed else ()
+    if not names:
+        raise BadInput(f"--nodelist {text} is no list of nodes; write n1,n2 or n[1-4].")
+    return names

@@ -33,13 +33,16 @@ RESERVED_OPTIONS = (*SHORT_OPTIONS.values(), "--ntasks-per-node", "--parsable", 
 NODE_SHARING_OPTIONS = ("--exclusive", "--oversubscribe", "-s", "--cpus-per-task", "-c", "--ntasks-per-core")
 """Options that request a part of a node; without one, Assay requests whole nodes."""
 
+SRUN = "srun --ntasks-per-node=1 --kill-on-bad-exit=1 --cpu-bind=none --export=ALL"
+"""Starts tasks: all end when one fails, and Assay itself binds to cores."""
+
 _FREE_PORT = 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])'
 
 
 def batch_script(job: Job) -> str:
     """Return the script for ``sbatch``; it contains no secrets."""
     check_job(job)
-    head = [f"#SBATCH {quote_option(option)}" for option in sbatch_options(job)]
+    head = _sbatch_lines(sbatch_options(job))
     body = _single_process_body(job) if job.nodes * job.processes == 1 else _torchrun_body(job)
     return "\n".join(["#!/bin/sh", *head, "", *script_head(job, quote(job.folder)), *body, ""])
 
@@ -81,10 +84,9 @@ def sbatch_options(job: Job) -> list[str]:
     ]
 
 
-def quote_option(option: str) -> str:
-    """Return an option quoted for a script."""
-    name, equals, value = option.partition("=")
-    return f"{name}={quote(value)}" if equals else quote(name)
+def _sbatch_lines(options: list[str]) -> list[str]:
+    parts = [option.partition("=") for option in options]
+    return [f"#SBATCH {name}={quote(value)}" if equals else f"#SBATCH {quote(name)}" for name, equals, value in parts]
 
 
 def script_head(job: Job, folder: str) -> list[str]:
@@ -104,7 +106,7 @@ def _single_process_body(job: Job) -> list[str]:
     arguments = join(job.words)
     return [
         "",
-        f"{_srun_command()} sh -c '",
+        f"{SRUN} sh -c '",
         f'  : > "${FOLDER_VARIABLE}/nodes/$SLURMD_NODENAME"',
         '  exec "$0" "$@"',
         f"""' "$python" -m {REMOTE_RANK_MODULE} {arguments}""",
@@ -119,18 +121,13 @@ def _torchrun_body(job: Job) -> list[str]:
         'address=$(scontrol show node --oneliner "$first" | ' + r"sed -n 's/.* NodeAddr=\([^ ]*\).*/\1/p')",
         f"port=$(\"$python\" -c '{_FREE_PORT}')",
         "",
-        f"{_srun_command()} sh -c '",
+        f"{SRUN} sh -c '",
         f'  : > "${FOLDER_VARIABLE}/nodes/$SLURMD_NODENAME"',
         f'  exec "$0" -m {NODE_MODULE} "${FOLDER_VARIABLE}/nodes/$SLURMD_NODENAME" --nnodes {job.nodes} \\',
         f'    --node-rank "$SLURM_NODEID" --nproc-per-node {job.processes} --rdzv-conf timeout={JOIN_TIMEOUT_S} "$@"',
         f"""' "$python" --master-addr "$address" --master-port "$port" -m {REMOTE_RANK_MODULE} \\""",
         f"  {join(job.words)}",
     ]
-
-
-def _srun_command() -> str:
-    """Return the command that starts tasks: all end when one fails, and Assay itself binds to cores."""
-    return "srun --ntasks-per-node=1 --kill-on-bad-exit=1 --cpu-bind=none --export=ALL"
 
 
 FLEET_NODE_MODULE = "assay.cli.fleet_node"
@@ -162,12 +159,12 @@ def array_script(job: Job, tasks: int, number: int, at_once: int | None) -> str:
         name = re.split(r"[=\s]", argument, maxsplit=1)[0]
         whole = name if name.startswith("--") else NODE_LIST_OPTIONS.get(name[:2], name)
         if any(option.startswith(whole) for option in NODE_LIST_OPTIONS.values()):  # sbatch accepts prefixes
-            raise BadInput(f"--sbatch-arg {argument}: which nodes is said with --nodelist.")
-    folder = f'{quote(job.folder)}/"$SLURMD_NODENAME"/order-{number}'
+            raise BadInput(f"--sbatch-arg {argument}: nodes are selected with --nodelist.")
+    folder = f'{quote(job.folder)}/"$SLURMD_NODENAME"/array-{number}'
     return "\n".join(
         [
             "#!/bin/sh",
-            *(f"#SBATCH {quote_option(option)}" for option in array_options(job, tasks, number, at_once)),
+            *_sbatch_lines(array_options(job, tasks, number, at_once)),
             "",
             *script_head(job, folder),
             "",

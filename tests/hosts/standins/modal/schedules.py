@@ -15,6 +15,7 @@ from assay.core.guardian import Guardian
 from assay.hosts.base import Job, JobEnd
 from assay.hosts.providers import modal as found
 from assay.hosts.providers.modal import ModalProvider
+from assay.hosts.remote.remote_job import RemoteWork
 from assay.hosts.rented.cleanup import reap_machines
 from assay.hosts.rented.context import RentalTimeouts
 from assay.hosts.rented.host import RentedHost
@@ -75,7 +76,7 @@ class Outcome:
     """The most machines that were there at the same time."""
 
 
-class _Work:
+class _Work(RemoteWork):
     """What is done on a machine: a program that is fed and answers."""
 
     def __init__(self, modal: ModalStandIn, *, taken_away: int, killed: bool) -> None:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from assay.hosts.base import JobEnd
 from assay.hosts.providers.runpod import RunPodProvider
-from assay.hosts.remote.connection import RemoteResult
+from assay.hosts.remote.connection import RemoteConnection
+from assay.hosts.remote.remote_job import RemoteWork
 from assay.hosts.rented.context import RentalTimeouts
 from assay.hosts.rented.host import RentedHost
 
@@ -16,19 +17,18 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from assay.hosts.base import Job, JobWatcher
-    from assay.hosts.remote.connection import RemoteConnection
     from assay.hosts.rented.provider import RentedMachine
 
 WORK_S = 0.3
 
 
-class AnyLine:
+class AnyLine(RemoteConnection):
     """A line that answers."""
 
     where = "a machine that is none"
 
-    def do(self, script: str, **options: Any) -> RemoteResult:
-        return RemoteResult(0, b"", b"")
+    def _run(self, script: str, *options: Any) -> int:
+        return 0
 
 
 class Quick(RunPodProvider):
@@ -36,11 +36,11 @@ class Quick(RunPodProvider):
 
     name = "quick"
 
-    def line(self, machine: RentedMachine) -> Any:
+    def connect(self, machine: RentedMachine) -> Any:
         return AnyLine() if machine.address else None
 
 
-class NoWork:
+class NoWork(RemoteWork):
     """Takes a moment."""
 
     def run(self, line: RemoteConnection, order: Job, watcher: JobWatcher) -> JobEnd:

@@ -30,20 +30,15 @@ def main(base: Path, key: str, wheel: Path) -> int:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not (environment / job_folder.ENV).exists():
                 _make_environment(environment, wheel)
-        _remove_unused(base / "env", keep=key)
+        for marker in (base / "env").glob(f"*/{job_folder.ENV}"):
+            if marker.parent != environment and time.time() - marker.stat().st_mtime > UNUSED_S:
+                shutil.rmtree(marker.parent, ignore_errors=True)
     except OSError as error:
         sys.stderr.write(f"{error.strerror or error}: {error.filename or environment}")
-        return 1
-    except MissingDependency as missing:
-        sys.stderr.write(str(missing))
         return 1
     finally:
         wheel.unlink(missing_ok=True)
     return 0
-
-
-class MissingDependency(Exception):
-    """A dependency is not installed and cannot be installed."""
 
 
 def _make_environment(environment: Path, wheel: Path) -> None:
@@ -102,14 +97,7 @@ def _run_checked(command: list[str], prefix: str) -> None:
     if result.returncode != 0:
         lines = [line.strip() for line in (result.stdout + result.stderr).splitlines() if line.strip()]
         errors = [line for line in lines if line.startswith("ERROR")] or lines
-        raise MissingDependency(f"{prefix}{command[2]} could not get them: {' '.join(errors[-PIP_LAST_LINES:])[:600]}")
-
-
-def _remove_unused(folder: Path, *, keep: str) -> None:
-    for path in folder.iterdir():
-        marker = path / job_folder.ENV
-        if path.is_dir() and path.name != keep and marker.exists() and time.time() - marker.stat().st_mtime > UNUSED_S:
-            shutil.rmtree(path, ignore_errors=True)
+        raise SystemExit(f"{prefix}{command[2]} could not get them: {' '.join(errors[-PIP_LAST_LINES:])[:600]}")
 
 
 if __name__ == "__main__":

@@ -14,9 +14,9 @@ import time
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
-FOLDER_VARIABLE = "ASSAY_ORDER_FOLDER"
-JOB, ENV, SUPERVISOR, HEARTBEAT, GONE, ENDED, LOG, RUN, WORK = (
-    "job.json", "env", "keeper.json", "heard", "gone", "ended", "job.log", "run", "work",
+FOLDER_VARIABLE = "ASSAY_JOB_FOLDER"
+JOBS, JOB, ENV, SUPERVISOR, HEARTBEAT, GONE, ENDED, LOG, RUN, WORK = (
+    "jobs", "job.json", "env", "supervisor.json", "heartbeat", "gone", "ended", "job.log", "run", "work",
 )  # fmt: skip
 
 NO_ENVIRONMENT, WRONG_GPU, NOTHING_THERE = 44, 45, 47

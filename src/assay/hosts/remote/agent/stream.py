@@ -1,12 +1,18 @@
-"""Stream the output of a job, from where the last client stopped, until the job has ended."""
+"""Send the client a job's output as it grows, or the run folder of a job.
+
+output FOLDER OUT ERR   frames, from these positions on until the job has ended
+run FOLDER              the run folder as a lightly compressed tar
+"""
 
 from __future__ import annotations
 
 import ctypes
+import gzip
 import json
 import os
 import select
 import sys
+import tarfile
 import time
 from pathlib import Path
 
@@ -19,8 +25,8 @@ _IN_MODIFY, _IN_MOVED_TO, _IN_CREATE = 0x2, 0x80, 0x100
 _NONBLOCK_CLOEXEC = 0o2004000
 
 
-def main(folder: Path, out_at: int, err_at: int) -> int:
-    """Stream the output to the end."""
+def send_output(folder: Path, out_at: int, err_at: int) -> int:
+    """Stream the output, from where the last client stopped to the end."""
     write_frame("f", os.fsencode(folder))
     events = FileEvents(folder, folder / "ranks")
     files = {"o": (folder / "ranks/0.out", out_at), "e": (folder / "ranks/0.err", err_at)}
@@ -28,14 +34,19 @@ def main(folder: Path, out_at: int, err_at: int) -> int:
     while True:
         ended = job_folder.read_or_none(folder / job_folder.ENDED)
         for kind, (path, at) in files.items():
-            files[kind] = (path, at + _pass_on(kind, path, at))
+            data = _read_from(path, at)
+            files[kind] = (path, at + len(data))
+            if data:
+                write_frame(kind, data)
         if ended is not None:
-            write_frame("x", json.dumps({**ended, "log": _last_line(folder / job_folder.LOG)}).encode())
+            lines = _read_from(folder / job_folder.LOG, -4000).decode(errors="replace").split("\n")
+            log = next((line.strip() for line in reversed(lines) if line.strip()), "")
+            write_frame("x", json.dumps({**ended, "log": log}).encode())
             return 0
         if job_folder.supervisor_of(folder) is not None:
             supervised_at = time.monotonic()
         elif time.monotonic() - supervised_at > UNSUPERVISED_S and not (folder / job_folder.ENDED).exists():
-            write_frame("x", json.dumps({"code": None, "why": "unkept", "log": "", "answered": False}).encode())
+            write_frame("x", json.dumps({"code": None, "why": "unsupervised", "log": "", "answered": False}).encode())
             return 0
         (folder / job_folder.HEARTBEAT).touch()
         if not events.wait(BEAT_S):
@@ -48,24 +59,14 @@ def write_frame(kind: str, data: bytes) -> None:
     sys.stdout.buffer.flush()
 
 
-def _pass_on(kind: str, path: Path, at: int) -> int:
+def _read_from(path: Path, at: int) -> bytes:
+    """Return the rest of a file from a position, counted from the end where it is negative; nothing without a file."""
     try:
         with path.open("rb") as file:
-            file.seek(at)
-            data = file.read()
+            file.seek(max(at, -os.fstat(file.fileno()).st_size), os.SEEK_END if at < 0 else os.SEEK_SET)
+            return file.read()
     except FileNotFoundError:
-        return 0
-    if data:
-        write_frame(kind, data)
-    return len(data)
-
-
-def _last_line(log: Path) -> str:
-    try:
-        lines = log.read_bytes()[-4000:].decode(errors="replace").split("\n")
-    except OSError:
-        return ""
-    return next((line.strip() for line in reversed(lines) if line.strip()), "")
+        return b""
 
 
 class FileEvents:
@@ -92,5 +93,24 @@ class FileEvents:
         return True
 
 
+def send_run(folder: Path) -> int:
+    """Send the run folder; the exit code is ``NOTHING_THERE`` when there is none."""
+    run = Path(os.fsdecode(_read_from(folder / job_folder.RUN, 0).split(b"\n")[0]) or "/nonexistent")
+    if not run.is_dir():
+        return job_folder.NOTHING_THERE
+    with (
+        gzip.GzipFile(fileobj=sys.stdout.buffer, mode="wb", compresslevel=1) as compressed,
+        tarfile.open(fileobj=compressed, mode="w|") as archive,
+    ):
+        for path in sorted(run.rglob("*")):
+            if path.is_file() and not path.is_symlink() and path.name != ".lock":
+                archive.add(path, arcname=str(Path(run.name) / path.relative_to(run)), recursive=False)
+    start = (job_folder.read_or_none(folder / job_folder.JOB) or {})["start"]
+    sys.stderr.write(json.dumps({"start": str(folder / start)}))
+    return 0
+
+
 if __name__ == "__main__":
-    raise SystemExit(main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])))
+    if sys.argv[1] == "output":
+        raise SystemExit(send_output(Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])))
+    raise SystemExit(send_run(Path(sys.argv[2])))
