@@ -173,8 +173,8 @@ def _translate_metrics(translation: ConfigTranslation) -> None:
         notes["metrics", "project_name"] = f"metrics.project_name {project} is left out: the run is called {name}"
     folder = translation.pop_value("metrics", "output_dir")
     if folder is not None:
-        kept = "energy is in the run folder and its reports"
-        notes["metrics", "output_dir"] = f"metrics.output_dir {folder} is left out: {kept}"
+        instead = "energy is in the run folder and its reports"
+        notes["metrics", "output_dir"] = f"metrics.output_dir {folder} is left out: {instead}"
 
 
 def _note_changed_meanings(translation: ConfigTranslation) -> None:

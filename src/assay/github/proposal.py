@@ -92,7 +92,7 @@ def _threshold_change(tree: YamlTree, answer: ThresholdAnswer, path: str) -> Pro
 
 def _rejection_reason(measured: VerifiedResults, changes: tuple[ProposedChange, ...], path: str) -> str | None:
     """Return why nothing is proposed, the most serious reason first; null where something is."""
-    failing = [change for change in changes if change.answer.judged.measured and change.answer.parity != "passed"]
+    failing = [change for change in changes if change.answer.judgement.measured and change.answer.parity != "passed"]
     if failing:
         parity_phrase = PARITY_PHRASES[failing[0].answer.parity]
         return (

@@ -78,10 +78,10 @@ KNOWN_LINKS = {
 def parse_link(text: str) -> LinkModel:
     """Parse ``--link``: a name, or ``ALPHA:BETA`` with units."""
     word = text.strip()
-    known = KNOWN_LINKS.get(word.lower())
-    if known is not None:
-        bandwidth = known.share * known.nominal_bytes_per_s
-        return LinkModel(name=word.lower(), alpha_s=known.alpha_s, beta_bytes_per_s=bandwidth)
+    known_link = KNOWN_LINKS.get(word.lower())
+    if known_link is not None:
+        bandwidth = known_link.share * known_link.nominal_bytes_per_s
+        return LinkModel(name=word.lower(), alpha_s=known_link.alpha_s, beta_bytes_per_s=bandwidth)
     alpha, colon, beta = (part.strip() for part in word.partition(":"))
     if not colon:
         raise BadInput(

@@ -293,8 +293,8 @@ def draw_figures(rows: Sequence[ScalingRow]) -> ScalingFigures:
         _lines_over_ranks(rows, "Peak memory per rank", "memory", "GiB", attrgetter("memory_gib"), log_y=True),
         _lines_over_ranks(rows, "Peak memory per token of a rank", "memory_per_token", "KiB", _memory_per_token),
     )
-    drawn, drawn_memory = (tuple(f for f in figures if f is not None) for figures in (scaling, memory))
-    return ScalingFigures(drawn, drawn_memory, _draw_heat_maps(rows))
+    scaling_figures, memory_figures = (tuple(f for f in figures if f is not None) for figures in (scaling, memory))
+    return ScalingFigures(scaling_figures, memory_figures, _draw_heat_maps(rows))
 
 
 def _throughput_unit(rows: Sequence[ScalingRow]) -> tuple[str, float]:

@@ -210,12 +210,14 @@ def write_headline(rows: Sequence[ScalingRow], judged_rows: Sequence[JudgedRow],
     """Return the answer in one sentence."""
     if not judged_rows:
         return f"{format_count(len(rows), 'shape')} of one rank; of several ranks there is none to judge."
-    known = [(one.row.efficiency, one.row) for one in judged_rows if one.row.efficiency and one.row.assay_version]
-    if not known:
+    efficiencies = [
+        (one.row.efficiency, one.row) for one in judged_rows if one.row.efficiency and one.row.assay_version
+    ]
+    if not efficiencies:
         older = judged_rows[0].row.assay_version is None
         why = "all are of the older tool, whose speedups mean nothing" if older else "no baseline fits"
         return f"How efficient {len(judged_rows)} shapes of several ranks are cannot be said: {why}."
-    efficiency, worst = min(known, key=lambda pair: pair[0].value)
+    efficiency, worst = min(efficiencies, key=lambda pair: pair[0].value)
     lowest = f"{percent_cell(efficiency)} at {worst.requested_length:,} tokens over {worst.world} ranks"
     yes, no, unsure = (sum(one.verdict == verdict for one in judged_rows) for verdict in ("yes", "no", "unsure"))
     enough = f"{'is' if yes == 1 else 'are'}{'' if yes else ' surely'} at least {format_percent(least)} efficient"

@@ -230,8 +230,8 @@ def judge_threshold(
     """Return what is known about a threshold."""
     between = {time: variance_between_processes([point.logs(time) for point in observations]) for time in TIME_KINDS}
     points = tuple(
-        _judge_point(point, seen, threshold.margin, between, decide_on)
-        for point, seen in zip(threshold.points, observations, strict=True)
+        _judge_point(point, of_point, threshold.margin, between, decide_on)
+        for point, of_point in zip(threshold.points, observations, strict=True)
     )
     cells = tuple(_build_cells(threshold, points))
     times_taken = {time for point in observations for time in point.times}
