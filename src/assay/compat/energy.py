@@ -28,7 +28,7 @@ OLDER_KEYS: dict[str, tuple[str, ...]] = {
 TASKS = ("text-generation", "text_generation")
 OLDER_METER = "codecarbon"
 SERVER_IGNORED_KEYS = ("device", "device_map", "max_memory", "torch_dtype")
-"""What the older tool took for a server too, and never told it."""
+"""What the older tool accepted for a server, and ignored."""
 SHAPE_KEYS = {"batch_size": "batch_sizes", "sequence_length": "input_tokens"}
 MAX_NEW_TOKENS, MIN_NEW_TOKENS = "max_new_tokens", "min_new_tokens"
 

@@ -45,7 +45,7 @@ class LinkModel(Value):
     uncertainty: float = Field(default=LINK_UNCERTAINTY, ge=0, lt=1)
 
     def time_s(self, messages: int, received_bytes: int) -> float:
-        """Return the time of messages of so many bytes together, one after another."""
+        """Return the time of messages with this many bytes in total, one after another."""
         return messages * self.alpha_s + received_bytes / self.beta_bytes_per_s
 
     def fastest_s(self, messages: int, received_bytes: int) -> float:

@@ -48,7 +48,7 @@ class SelfTestResult(Value):
 
 
 def build_self_test(devices: Sequence[str], ranks: int, *, timeout_s: float, seed: int) -> Trial:
-    """Return the trial that checks every case on so many ranks."""
+    """Return the trial that checks every case on this many ranks."""
     from assay.workloads import registry
 
     kind = devices[0].partition(":")[0]

@@ -74,7 +74,7 @@ def explain_answer(
     alone: Sequence[SizeCell],
     ranges: Sequence[tuple[float, float]],
 ) -> tuple[str, ...]:
-    """Return what an answer rests on, the gravest first."""
+    """Return the reasons of an answer, the most serious first."""
     reasons = _parity_reasons(judgement)
     if alone:
         sizes = format_list([f"{cell.size:g}" for cell in alone])

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 TIME_QUANTITIES: dict[TimeKind, tuple[str, ...]] = {"call": ("call_us",), "span": ("span_us", "busy_us")}
-"""By what each time is told, the best first; both of a pair must have the same."""
+"""The quantities that each time is read from, the best first; both of a pair must have the same."""
 ParityState = Literal["passed", "failed", "skipped"]
 
 
@@ -159,7 +159,7 @@ DOES_NOT_WORK = SpeedupBound(0, -math.inf, -math.inf, -math.inf, "fails")
 """Of a point where the fast path does not work: no speed-up can be worse."""
 
 NO_INTERVAL_FACTOR = 1.25
-"""A speed-up without an interval counts only where it is so many times above the margin, or below it."""
+"""A speed-up without an interval counts only where it is above or below the margin by this factor."""
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ FIRST_SIZES = 5
 NEW_SIZES = 6
 """Sizes between a failing and a clearing one that are looked at in one process."""
 MIN_SETTLED = 4
-"""Sizes at least that two processes look at, where there are so many, so that what differs between them is seen."""
+"""Minimum number of sizes that two processes measure, where there are as many: it shows how processes differ."""
 
 
 def choose_cells(judgement: JudgedThreshold) -> list[int]:
@@ -79,7 +79,7 @@ def _unsettled_cells(judgement: JudgedThreshold) -> set[int]:
 
 
 def pick_evenly(candidates: Sequence[int], most: int) -> list[int]:
-    """Return so many of some places at the most, the ends among them, the others evenly between."""
+    """Return at most ``most`` of the candidates: both ends, the others evenly between."""
     count = len(candidates)
     if count <= most:
         return list(candidates)

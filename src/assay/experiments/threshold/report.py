@@ -226,7 +226,7 @@ def parity_table(answers: Sequence[ThresholdAnswer]) -> list[Element]:
 
 
 def paths_table(answers: Sequence[ThresholdAnswer]) -> list[Element]:
-    """Return which kernels ran on either path, and how each was timed; equal ones are told once."""
+    """Return which kernels ran on either path, and how each was timed; equal ones once."""
     rows: Counter[tuple[Cell, ...]] = Counter()
     for answer in answers:
         for judged_point in answer.judgement.points:

@@ -437,7 +437,7 @@ def _load_threshold(entry: ThresholdEntry, rows: list[ThresholdRow]) -> tuple[Th
 
 
 def _load_observations(row: ThresholdRow) -> PointObservations:
-    """Return what a row says of its point; times are told as ratios of a reference that takes its median."""
+    """Return what a row says of its point; its times are ratios to a reference that takes its median."""
     processes = max((len(timed.log_speedups) for timed in row.times.values()), default=0)
     by_process: list[dict[TimeKind, PathTimes]] = [{} for _ in range(processes)]
     for time, timed in row.times.items():
