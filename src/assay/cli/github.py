@@ -321,7 +321,7 @@ def _exit_code(jobs: Sequence[JobResults], proposals: Sequence[Proposal]) -> int
         if job.missing is not None:
             click.echo(f"{job.title}: {job.missing.detail}.", err=True)
     if any(
-        change.answer.judged.measured and change.answer.parity != "passed"
+        change.answer.judgement.measured and change.answer.parity != "passed"
         for proposal in proposals
         for change in proposal.changes
     ):

@@ -57,7 +57,7 @@ def apply_thresholds(flags: ThresholdApplyFlags) -> int:
     answers = [build_answer(judgement, decide_on) for judgement in saved.judge(margin, decide_on)]
     threshold_run.check_keys(
         flags.config,
-        {threshold_answer.key: threshold_answer.judged.threshold.never for threshold_answer in answers},
+        {threshold_answer.key: threshold_answer.judgement.threshold.never for threshold_answer in answers},
     )
     for note in result_notes(saved):
         click.echo(note, err=True)

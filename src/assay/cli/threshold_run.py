@@ -255,7 +255,7 @@ class ThresholdOutputs:
             build_answer(judgement, self.options.decide_on)
             for judgement in read_saved(run).judge(None, self.options.decide_on)
         ]
-        if not any(threshold_answer.judged.measured for threshold_answer in answers):
+        if not any(threshold_answer.judgement.measured for threshold_answer in answers):
             return code or 3
         refused = parity_failed(answers)
         if self.baseline is not None:
@@ -332,7 +332,7 @@ def check_writable(flags: Mapping[str, Any]) -> None:
 
 def parity_failed(answers: Sequence[ThresholdAnswer]) -> bool:
     """Return whether a fast path is not known to be right, and say so."""
-    failures = [failed for failed in answers if failed.judged.measured and failed.parity != "passed"]
+    failures = [failed for failed in answers if failed.judgement.measured and failed.parity != "passed"]
     for failed in failures:
         click.echo(f"Parity: {failed.name}: {failed.reasons[0]}", err=True)
     return bool(failures)

@@ -65,7 +65,7 @@ _DEVICE_PATTERN = re.compile(r"(?:^|[^a-z])(gpu|cuda|cpu)[_:-]?([0-9]+)", re.IGN
 
 
 def read_tuning_file(path: Path) -> KernelTuning:
-    """Read one older file; its name tells the device where it does not say so itself."""
+    """Read one older file; the device comes from its name where it is not in the file."""
     if path.is_file() and not path.stat().st_size:
         raise BadInput(f"{path} is empty.")
     verify_file(path)
@@ -113,7 +113,7 @@ def parse_tuning(content: JsonValue) -> KernelTuning:
 
 
 def _parse_picks(content: Mapping[str, JsonValue], notes: list[str]) -> tuple[TuningPick, ...]:
-    """Return every tuning that the file tells of; without a list of them, the one it is about."""
+    """Return every tuning in the file; without a list of them, its only one."""
     several = content.get("picks")
     entries = several if isinstance(several, list) else [dict(content)]
     picks: list[TuningPick] = []

@@ -28,7 +28,7 @@ OLDER_KEYS: dict[str, tuple[str, ...]] = {
 TASKS = ("text-generation", "text_generation")
 OLDER_METER = "codecarbon"
 SERVER_IGNORED_KEYS = ("device", "device_map", "max_memory", "torch_dtype")
-"""What the older tool took for a server too, and never told it."""
+"""What the older tool accepted for a server, and ignored."""
 SHAPE_KEYS = {"batch_size": "batch_sizes", "sequence_length": "input_tokens"}
 MAX_NEW_TOKENS, MIN_NEW_TOKENS = "max_new_tokens", "min_new_tokens"
 
@@ -173,8 +173,8 @@ def _translate_metrics(translation: ConfigTranslation) -> None:
         notes["metrics", "project_name"] = f"metrics.project_name {project} is left out: the run is called {name}"
     folder = translation.pop_value("metrics", "output_dir")
     if folder is not None:
-        kept = "energy is in the run folder and its reports"
-        notes["metrics", "output_dir"] = f"metrics.output_dir {folder} is left out: {kept}"
+        instead = "energy is in the run folder and its reports"
+        notes["metrics", "output_dir"] = f"metrics.output_dir {folder} is left out: {instead}"
 
 
 def _note_changed_meanings(translation: ConfigTranslation) -> None:

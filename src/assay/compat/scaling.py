@@ -50,7 +50,7 @@ OLDER_NOTE = "of the older tool, whose rings computed another function than one 
 
 @dataclass(frozen=True)
 class OlderScalingFile:
-    """What a file tells: its shapes, still without speedups; when it was written; and what of it cannot be used."""
+    """The content of a file: its shapes, still without speedups; when it was written; and what of it cannot be used."""
 
     rows: tuple[ScalingRow, ...]
     timestamp: str
@@ -58,7 +58,7 @@ class OlderScalingFile:
 
 
 def parse_results(content: JsonValue, source: str) -> OlderScalingFile:
-    """Return what a file tells.
+    """Return the content of a file.
 
     Raises:
         BadInput: It is not such a file, or holds no time; the sentence has no file name.

@@ -237,7 +237,7 @@ def is_threshold_result(content: JsonValue) -> bool:
 
 
 def row_cells(rows: Iterable[JsonValue], model: str | None) -> list[ComparedCell]:
-    """Return the speed-up and the two times of every row of the older form; what else a row holds is left aside."""
+    """Return the speed-up and the two times of every row of the older form; other keys are ignored."""
     return [number for row in rows if isinstance(row, dict) for number in _row_cells(row, model)]
 
 

@@ -283,7 +283,7 @@ def worker_start_s(options: GateOptions, records: Sequence[Record]) -> float:
 
 
 def head_first(options: GateOptions, number: int) -> bool:
-    """Return whether head has the first turn in a restart: drawn by lot for each two, of which each has it once."""
+    """Return whether head has the first turn in a restart: random in every second restart, alternating after it."""
     lot = random.Random(f"{options.seed}/{number // 2}").random() < 0.5  # noqa: S311 - an order is no secret
     return lot if number % 2 == 0 else not lot
 

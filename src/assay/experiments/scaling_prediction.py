@@ -100,7 +100,7 @@ class PredictionOptions(Value):
 
 @dataclass(frozen=True, order=True)
 class PredictionCell:
-    """One question: a sequence length as it was asked for, over so many GPUs in one ring."""
+    """One question: a requested sequence length over a number of GPUs in one ring."""
 
     tokens: int
     gpus: int

@@ -135,7 +135,7 @@ def _changes_table(changes: Sequence[ProposedChange]) -> list[str]:
             code_span(change.old),
             f"**{code_span(change.new)}**" if change.differs else "as it is",
             change.interval_text,
-            f"{change.answer.judged.threshold.margin:g}×",
+            f"{change.answer.judgement.threshold.margin:g}×",
             change.answer.parity,
         )
         for change in changes

@@ -661,18 +661,25 @@ def find_level_shifts(
 
 def _first_shift(search: ShiftSearch, row: int, values: Samples) -> LevelShift | None:
     """Return the first shift detected in a segment, estimated with the runs after it; null where there is none."""
-    alarms = {direction: np.flatnonzero(found.log_odds[row] > ALARM) for direction, found in search.evidence.items()}
+    alarms = {
+        direction: np.flatnonzero(shift_evidence.log_odds[row] > ALARM)
+        for direction, shift_evidence in search.evidence.items()
+    }
     first_alarms = ((int(at[0]), direction) for direction, at in alarms.items() if len(at))
     detected_at, direction = min(first_alarms, default=(-1, UP))
     if detected_at < 0:
         return None
-    found = search.evidence[direction]
-    best = detected_at + int(np.argmax(found.log_odds[row, detected_at : detected_at + REACH]))
-    first, size, error = int(found.first[row, best]), float(found.size[row, best]), float(found.error[row, best])
+    shift_evidence = search.evidence[direction]
+    best = detected_at + int(np.argmax(shift_evidence.log_odds[row, detected_at : detected_at + REACH]))
+    first, size, error = (
+        int(shift_evidence.first[row, best]),
+        float(shift_evidence.size[row, best]),
+        float(shift_evidence.error[row, best]),
+    )
     firsts, likely = search.beginnings(row, direction, best)
     low, high = _credible_runs(firsts, likely)
     end = values[first:][-LAST_RUNS:]
-    evidence = float(found.log_odds[row, best])
+    evidence = float(shift_evidence.log_odds[row, best])
     return LevelShift(
         direction=direction,
         first=first,

@@ -94,7 +94,7 @@ EFFORT = "HELION_AUTOTUNE_EFFORT"
 DEFAULT_EFFORT = "quick"
 NO_CACHE = "HELION_SKIP_CACHE"
 SEEDS = 2**32
-NO_BUDGET_NOTE = "this Helion cannot be told a budget: it searched for as long as its effort asks"
+NO_BUDGET_NOTE = "this Helion takes no budget: it searched for as long as its effort asks"
 TAKES_BUDGET = (1, 1)
 """From this version on a search can be given a budget."""
 SEARCH_S = {"quick": 35.0, "full": 600.0}

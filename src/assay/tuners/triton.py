@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from assay.workloads.kernel_support import TritonLaunch, TritonOperator
 
 DOES_NOT_RUN = "it does not compile, or needs more than this GPU has"
-NO_BUDGET_NOTE = "triton.autotune times each configuration for as long as it likes: it cannot be told a budget"
+NO_BUDGET_NOTE = "triton.autotune times each configuration for as long as it likes: it takes no budget"
 
 
 def tune(job: TuningJob) -> TuningResult:

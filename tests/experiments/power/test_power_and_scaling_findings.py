@@ -270,8 +270,8 @@ def test_a_headline_of_power_tells_the_largest_change() -> None:
 
 def facts(**changes: Any) -> ShapeFacts:
     told: dict[str, Any] = {
-        "checks": {}, "received_bytes": None, "expected_bytes": None, "flop": None, "flop_inflation": None,
-        "memory": (), "energy_per_token": NOT_KNOWN, "backends": (), "traces": (),
+        "checks": {}, "received_bytes": None, "expected_bytes": None, "flop_inflation": None,
+        "memory": (), "energy_per_token": NOT_KNOWN, "traces": (),
     }  # fmt: skip
     return ShapeFacts(**{**told, **changes})
 

@@ -33,7 +33,7 @@ def test_the_first_size_from_which_all_clear_the_margin_is_found_in_few_processe
     (found,) = build_study(wanted, records).answers
     assert (found.location.decision, found.value, found.location.low) == ("threshold", right, right)
     assert len(records) <= 3
-    assert {trial.processes for trial in found.judged.cells if trial.size == right} >= {2}
+    assert {trial.processes for trial in found.judgement.cells if trial.size == right} >= {2}
 
 
 def test_what_never_clears_the_margin_is_never_and_small_sizes_are_hardly_looked_at() -> None:

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from assay.core.results import Check, Record, SubjectFacts
+    from assay.core.results import Check, SubjectFacts
     from assay.core.values import Subject
     from assay.experiments.scaling.plan import ScalingOptions
     from assay.experiments.scaling.prediction import PredictedTime
@@ -211,6 +211,7 @@ class RankMemory:
     reserved_mib: float | None
     process_mib: float | None
     device_mib: float | None
+    """The most that was in use on its GPU by NVML while the trial was timed."""
 
 
 @dataclass(frozen=True)
@@ -221,22 +222,18 @@ class ShapeFacts:
         checks: The worst check of each subject over its ranks and repeats, by name.
         received_bytes: Bytes received by all ranks together in one call.
         expected_bytes: The bytes that the algorithm requires.
-        flop: Operations of all ranks together in one call.
-        flop_inflation: The same relative to the minimum.
+        flop_inflation: Operations of all ranks together in one call, relative to the minimum.
         memory: Peak memory of each rank.
         energy_per_token: In joules.
-        backends: Libraries that computed it.
         traces: Files of the profiler.
     """
 
     checks: dict[str, Check]
     received_bytes: float | None
     expected_bytes: float | None
-    flop: float | None
     flop_inflation: float | None
     memory: tuple[RankMemory, ...]
     energy_per_token: Estimate | Missing
-    backends: tuple[str, ...]
     traces: tuple[str, ...]
 
     @property
@@ -256,13 +253,11 @@ def collect_shape_facts(options: ScalingOptions, timings: ScalingTimings, shape:
     least = minimum_flop(options, shape) if options.is_attention else None
     return ShapeFacts(
         checks=_worst_checks(shape_timings),
-        received_bytes=_sum_all(_measured_value(facts, "received_bytes") for facts in total.values()),
-        expected_bytes=_sum_all(_measured_value(facts, "expected_received_bytes") for facts in total.values()),
-        flop=flop,
+        received_bytes=sum_measured(total.values(), "received_bytes"),
+        expected_bytes=sum_measured(total.values(), "expected_received_bytes"),
         flop_inflation=None if flop is None or not least else flop / least,
         memory=tuple(_rank_memory(options, last, rank, facts) for rank, facts in total.items()),
         energy_per_token=_energy_per_token(options, timings, shape),
-        backends=tuple(dict.fromkeys(facts.backend for facts in total.values() if facts.backend)),
         traces=tuple(e.trace for timing in shape_timings for e in timing.record.evidence if e.trace),
     )
 
@@ -275,8 +270,9 @@ def _worst_checks(timings: Iterable[ShapeTiming]) -> dict[str, Check]:
     return {name: max(of_name, key=lambda check: check.error) for name, of_name in checks.items() if of_name}
 
 
-def _measured_value(facts: SubjectFacts, name: str) -> float | None:
-    return None if facts.measured is None else facts.measured.get(name)
+def sum_measured(all_facts: Iterable[SubjectFacts], name: str) -> float | None:
+    """Return the sum over ranks of something they measured; null where any did not, or there is none."""
+    return _sum_all((facts.measured or {}).get(name) for facts in all_facts)
 
 
 def _sum_all(values: Iterable[float | None]) -> float | None:
@@ -288,23 +284,20 @@ def _sum_all(values: Iterable[float | None]) -> float | None:
 
 def _rank_memory(options: ScalingOptions, timing: ShapeTiming, rank: int, facts: SubjectFacts) -> RankMemory:
     evidence = next(e for e in timing.record.evidence if e.rank == rank)
+    kind, _, number = evidence.device.partition(":")
+    during, device_mib = timing.record.during, None
+    if kind == "cuda" and during is not None and options.is_here(rank):
+        index = int(number.partition("/")[0])
+        device_mib = next((gpu.memory_used_mib for gpu in during.gpus if gpu.gpu == index), None)
+    measured = facts.measured or {}
     return RankMemory(
         rank=rank,
         device=evidence.device,
-        allocated_mib=_measured_value(facts, "peak_allocated_mib"),
-        reserved_mib=_measured_value(facts, "peak_reserved_mib"),
+        allocated_mib=measured.get("peak_allocated_mib"),
+        reserved_mib=measured.get("peak_reserved_mib"),
         process_mib=evidence.peak_memory_mib,
-        device_mib=_device_memory_mib(timing.record, evidence.device) if options.is_here(rank) else None,
+        device_mib=device_mib,
     )
-
-
-def _device_memory_mib(record: Record, device: str) -> float | None:
-    """Return the maximum memory in use on a GPU, by NVML, while the trial was timed."""
-    kind, _, number = device.partition(":")
-    if kind != "cuda" or record.during is None:
-        return None
-    index = int(number.partition("/")[0])
-    return next((gpu_stats.memory_used_mib for gpu_stats in record.during.gpus if gpu_stats.gpu == index), None)
 
 
 def _energy_per_token(options: ScalingOptions, timings: ScalingTimings, shape: ScalingShape) -> Estimate | Missing:

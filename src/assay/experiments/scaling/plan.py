@@ -62,7 +62,7 @@ class ScalingOptions(Value):
     repeat: int = Field(default=1, ge=1, description="All shapes again so often; intervals are over the repeats.")
     warmup_runs: int = Field(default=3, ge=0)
     benchmark_runs: int = Field(default=10, ge=1)
-    matmul: Subject | None = Field(default=None, description="A large matmul that the arithmetic is held against.")
+    matmul: Subject | None = Field(default=None, description="A large matmul, the reference for FLOP/s.")
     energy: bool = Field(default=False, description="Whether each shape is also run for a while to meter its energy.")
     profile: bool = Field(default=False, description="Whether the first shape is also traced.")
     link: LinkModel | None = Field(default=None, description="Null: nothing is predicted.")
@@ -105,7 +105,7 @@ class ScalingOptions(Value):
 
 @dataclass(frozen=True, order=True)
 class ScalingShape:
-    """So many tokens over so many ranks, in rings of ``ring`` of them; each ring has a batch of its own.
+    """``sequence`` tokens over ``world`` ranks, in rings of ``ring`` of them; each ring has a batch of its own.
 
     ``sequence`` is what was asked for: under weak scaling a ring has ``ring`` times as much. It is 0 of a workload
     that has no sequence.
@@ -122,7 +122,7 @@ class ScalingShape:
 
     @property
     def alone(self) -> ScalingShape:
-        """One rank with the same sequence: what more ranks are held against."""
+        """One rank with the same sequence: the baseline of more ranks."""
         return ScalingShape(self.sequence, 1, 1)
 
     @property
@@ -317,7 +317,7 @@ def _explain_block(options: ScalingOptions, first: PlannedTrial) -> str:
 
 
 def order_items(items: Iterable[ItemT], seed: int, repeat: int) -> list[ItemT]:
-    """Return items in the order they are measured: first as they were given, then by lot."""
+    """Return items in the order they are measured: first as given, in later repeats shuffled."""
     ordered = list(items)
     if repeat > FIRST_REPEAT:
         random.Random(f"{seed}/{repeat}").shuffle(ordered)  # noqa: S311 - an order is no secret

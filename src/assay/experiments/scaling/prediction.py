@@ -45,7 +45,7 @@ class LinkModel(Value):
     uncertainty: float = Field(default=LINK_UNCERTAINTY, ge=0, lt=1)
 
     def time_s(self, messages: int, received_bytes: int) -> float:
-        """Return the time of messages of so many bytes together, one after another."""
+        """Return the time of messages with this many bytes in total, one after another."""
         return messages * self.alpha_s + received_bytes / self.beta_bytes_per_s
 
     def fastest_s(self, messages: int, received_bytes: int) -> float:
@@ -78,10 +78,10 @@ KNOWN_LINKS = {
 def parse_link(text: str) -> LinkModel:
     """Parse ``--link``: a name, or ``ALPHA:BETA`` with units."""
     word = text.strip()
-    known = KNOWN_LINKS.get(word.lower())
-    if known is not None:
-        bandwidth = known.share * known.nominal_bytes_per_s
-        return LinkModel(name=word.lower(), alpha_s=known.alpha_s, beta_bytes_per_s=bandwidth)
+    known_link = KNOWN_LINKS.get(word.lower())
+    if known_link is not None:
+        bandwidth = known_link.share * known_link.nominal_bytes_per_s
+        return LinkModel(name=word.lower(), alpha_s=known_link.alpha_s, beta_bytes_per_s=bandwidth)
     alpha, colon, beta = (part.strip() for part in word.partition(":"))
     if not colon:
         raise BadInput(

@@ -397,22 +397,23 @@ def draw_run_figures(options: ScalingOptions, analysis: ScalingAnalysis) -> Scal
 
 def draw_samples(options: ScalingOptions, analysis: ScalingAnalysis) -> list[Element]:
     """Return the samples of each shape, of the slowest rank of each iteration; one figure per sequence."""
-    shown: list[Element] = []
-    for sequence in dict.fromkeys(result.shape.sequence for result in analysis.all):
-        rings = [t for t in analysis.timings.completed if t.plan.kind == "ring" and t.plan.shape.sequence == sequence]
-        rings.sort(key=lambda timing: (timing.plan.shape, timing.plan.repeat))
-        if rings:
-            shown.append(
-                StripPlot(
-                    title=f"Samples{f' at {sequence} tokens' if sequence else ''}",
-                    name=f"samples_{sequence}",
-                    axis="time of the slowest rank",
-                    unit="ms",
-                    strips=tuple(_sample_strip(options, timing) for timing in rings[:MAX_STRIPS]),
-                    note="Forward and backward. One row per start, with its median and the interval of the median.",
-                )
-            )
-    return shown
+    shown: dict[int, list[ShapeTiming]] = {}
+    for timing in sorted(analysis.timings.completed, key=lambda timing: (timing.plan.shape, timing.plan.repeat)):
+        if timing.plan.kind == "ring":
+            shown.setdefault(timing.plan.shape.sequence, []).append(timing)
+    sequences = dict.fromkeys(result.shape.sequence for result in analysis.all)
+    return [
+        StripPlot(
+            title=f"Samples{f' at {sequence} tokens' if sequence else ''}",
+            name=f"samples_{sequence}",
+            axis="time of the slowest rank",
+            unit="ms",
+            strips=tuple(_sample_strip(options, timing) for timing in shown[sequence][:MAX_STRIPS]),
+            note="Forward and backward. One row per start, with its median and the interval of the median.",
+        )
+        for sequence in sequences
+        if sequence in shown
+    ]
 
 
 def _sample_strip(options: ScalingOptions, timing: ShapeTiming) -> StripRow:
@@ -420,13 +421,8 @@ def _sample_strip(options: ScalingOptions, timing: ShapeTiming) -> StripRow:
     again = f", repeat {timing.plan.repeat}" if options.repeat > 1 else ""
     values = reduce_ranks(timing, "total")["slowest"] / 1e3
     low, high = median_interval(values) or (None, None)
-    return StripRow(
-        label=f"{format_shape(options, shape)}{again}",
-        samples=tuple(values.tolist()),
-        value=float(np.median(values)),
-        low=low,
-        high=high,
-    )
+    label, value = f"{format_shape(options, shape)}{again}", float(np.median(values))
+    return StripRow(label=label, samples=tuple(values.tolist()), value=value, low=low, high=high)
 
 
 def draw_timeline(analysis: ScalingAnalysis, records: Records) -> list[Element]:
@@ -496,9 +492,8 @@ def _lead_tone(options: ScalingOptions, analysis: ScalingAnalysis) -> Tone:
         return "bad"
     if not analysis.measured:
         return "plain"
-    return CLAIM_TONES[
-        judge_at_least(find_largest_shape(analysis)["efficiency"], options.min_efficiency or EXPECTED_EFFICIENCY)
-    ]
+    least = options.min_efficiency or EXPECTED_EFFICIENCY
+    return CLAIM_TONES[judge_at_least(find_largest_shape(analysis)["efficiency"], least)]
 
 
 def _timeline_elements(analysis: ScalingAnalysis, records: Records) -> tuple[Element, ...]:

@@ -26,13 +26,13 @@ DEVICE_SETTING = "device_model"
 """In a setting: the model of the GPUs, or of the host."""
 
 RowSetting = tuple[tuple[str, str], ...]
-"""What else must be the same for two times to be held against each other: names and values."""
+"""What else must be the same for two times to be comparable: names and values."""
 
 SETTING_KEYS = (
     "embed_dim", "num_heads", "num_kv_heads", "segment_lengths", "dilation_rates", "dtype", "causal", "offset",
     "backend", "isolation", DEVICE_SETTING,
 )  # fmt: skip
-"""What must be the same in two files, beside the batch, for their times to be held against each other."""
+"""What must be the same in two files, beside the batch, for their times to be comparable."""
 
 
 def reported_estimate(
@@ -47,7 +47,7 @@ def reported_estimate(
 
 @dataclass(frozen=True)
 class ScalingRow:
-    """A sequence over so many ranks, in rings of ``ring`` of them. Null: the source does not say, or it cannot be said.
+    """A sequence over ``world`` ranks, in rings of ``ring`` of them. Null: unknown, or the source does not say.
 
     Attributes:
         source: The file or run that says so.
@@ -162,7 +162,7 @@ def find_baseline_row(row: ScalingRow, rows: Sequence[ScalingRow]) -> ScalingRow
 
 
 def label_rows(rows: Sequence[ScalingRow]) -> dict[ScalingRow, str]:
-    """Return what each row is of, whatever its ranks, in words: its length, and what else differs among the rows."""
+    """Return a label for each row without its ranks: its length, and what else differs among the rows."""
     names = dict.fromkeys(name for row in rows for name, _ in row.setting)
     differing = [name for name in names if len({dict(row.setting).get(name) for row in rows}) > 1]
     several = len({row.batch for row in rows}) > 1
@@ -293,8 +293,8 @@ def draw_figures(rows: Sequence[ScalingRow]) -> ScalingFigures:
         _lines_over_ranks(rows, "Peak memory per rank", "memory", "GiB", attrgetter("memory_gib"), log_y=True),
         _lines_over_ranks(rows, "Peak memory per token of a rank", "memory_per_token", "KiB", _memory_per_token),
     )
-    drawn, drawn_memory = (tuple(f for f in figures if f is not None) for figures in (scaling, memory))
-    return ScalingFigures(drawn, drawn_memory, _draw_heat_maps(rows))
+    scaling_figures, memory_figures = (tuple(f for f in figures if f is not None) for figures in (scaling, memory))
+    return ScalingFigures(scaling_figures, memory_figures, _draw_heat_maps(rows))
 
 
 def _throughput_unit(rows: Sequence[ScalingRow]) -> tuple[str, float]:

@@ -51,7 +51,7 @@ LATEST_COPY = "latest.json"
 
 @dataclass(frozen=True)
 class ScalingSources:
-    """The rows of all that could be read, each shape once; in words what could not be, and what to know of the rest."""
+    """The rows of all that could be read, each shape once; sentences on what could not be, and notes on the rest."""
 
     rows: tuple[ScalingRow, ...]
     unusable: tuple[str, ...]
@@ -99,7 +99,7 @@ def _find_runs_and_files(path: Path) -> tuple[list[Path], list[Path]]:
 def _read_files(
     files: Sequence[Path], copies: Sequence[JsonValue], unusable: list[str], notes: list[str]
 ) -> list[tuple[str, tuple[ScalingRow, ...]]]:
-    """Return what each file tells, and when it was written; one that says the same as another is read once."""
+    """Return the rows of each file, and when it was written; of files with the same content one is read."""
     from assay.compat.scaling import parse_results
 
     texts = [json.dumps(copy, sort_keys=True) for copy in copies]
@@ -168,7 +168,7 @@ class JudgedRow:
 
 
 def judge_row(row: ScalingRow, least: float) -> JudgedRow:
-    """Return whether a shape of several ranks is efficient enough; of the older tool's that cannot be told."""
+    """Return whether a shape of several ranks is efficient enough; unsure for those of the older tool."""
     share = row.efficiency
     if row.assay_version is None or share is None:
         return JudgedRow(row, "unsure", row.note or "its efficiency is not known")
@@ -210,12 +210,14 @@ def write_headline(rows: Sequence[ScalingRow], judged_rows: Sequence[JudgedRow],
     """Return the answer in one sentence."""
     if not judged_rows:
         return f"{format_count(len(rows), 'shape')} of one rank; of several ranks there is none to judge."
-    known = [(one.row.efficiency, one.row) for one in judged_rows if one.row.efficiency and one.row.assay_version]
-    if not known:
+    efficiencies = [
+        (one.row.efficiency, one.row) for one in judged_rows if one.row.efficiency and one.row.assay_version
+    ]
+    if not efficiencies:
         older = judged_rows[0].row.assay_version is None
         why = "all are of the older tool, whose speedups mean nothing" if older else "no baseline fits"
         return f"How efficient {len(judged_rows)} shapes of several ranks are cannot be said: {why}."
-    efficiency, worst = min(known, key=lambda pair: pair[0].value)
+    efficiency, worst = min(efficiencies, key=lambda pair: pair[0].value)
     lowest = f"{percent_cell(efficiency)} at {worst.requested_length:,} tokens over {worst.world} ranks"
     yes, no, unsure = (sum(one.verdict == verdict for one in judged_rows) for verdict in ("yes", "no", "unsure"))
     enough = f"{'is' if yes == 1 else 'are'}{'' if yes else ' surely'} at least {format_percent(least)} efficient"

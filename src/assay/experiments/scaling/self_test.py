@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from assay.core.values import Counted, Role, Subject, Trial, Value
+from assay.experiments.scaling.analysis import sum_measured
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from assay.core.results import Evidence, SubjectFacts
 
@@ -47,7 +48,7 @@ class SelfTestResult(Value):
 
 
 def build_self_test(devices: Sequence[str], ranks: int, *, timeout_s: float, seed: int) -> Trial:
-    """Return the trial that checks every case on so many ranks."""
+    """Return the trial that checks every case on this many ranks."""
     from assay.workloads import registry
 
     kind = devices[0].partition(":")[0]
@@ -67,9 +68,8 @@ def build_self_test(devices: Sequence[str], ranks: int, *, timeout_s: float, see
     subjects: list[Subject] = []
     for changed in TEST_CASES.values():
         params = {**shape, **{name: str(value).lower() for name, value in changed.items()}}
-        subjects.append(
-            registry.resolve_subject("dilated_attention@torch", device_kind=kind, explicit=params, ranks=ranks)
-        )
+        name = "dilated_attention@torch"
+        subjects.append(registry.resolve_subject(name, device_kind=kind, explicit=params, ranks=ranks))
     rank_devices = tuple(devices[rank % len(devices)] for rank in range(ranks))
     role = Role(name=ROLE, subjects=tuple(subjects), ranks=ranks, devices=rank_devices, isolation="none")
     mode = Counted(duration_s=timeout_s, warmup_runs=0, runs=1, timeout_s=timeout_s)
@@ -80,18 +80,14 @@ def judge_self_test(trial: Trial, evidence: Sequence[Evidence], reason: str | No
     """Return what the ranks found: errors within bounds, and no byte more or less than the formula says."""
     role = trial.roles[0]
     on = ", ".join(dict.fromkeys(role.devices))
+    facts = [facts for rank_evidence in evidence for facts in rank_evidence.subjects]
     cases = tuple(
-        _judge_case(
-            name,
-            [facts for rank_evidence in evidence for facts in rank_evidence.subjects if facts.subject == number],
-            role.ranks,
-        )
+        _judge_case(name, [one for one in facts if one.subject == number], role.ranks)
         for number, name in enumerate(TEST_CASES)
     )
     wrong = reason or next((f"{case.name}: {case.outcome}" for case in cases if not case.passed), None)
-    return SelfTestResult(
-        ranks=role.ranks, devices=on, passed=wrong is None, reason=wrong, cases=cases if evidence else ()
-    )
+    shown = cases if evidence else ()
+    return SelfTestResult(ranks=role.ranks, devices=on, passed=wrong is None, reason=wrong, cases=shown)
 
 
 def _judge_case(name: str, facts_of_ranks: Sequence[SubjectFacts], ranks: int) -> SelfTestCase:
@@ -99,20 +95,15 @@ def _judge_case(name: str, facts_of_ranks: Sequence[SubjectFacts], ranks: int) -
     if len(checks) < ranks:
         return SelfTestCase(name=name, passed=False, outcome=f"{len(checks)} of {ranks} ranks checked their result")
     error = max(check.error for check in checks)
-    received, expected = (
-        _sum_measured(facts_of_ranks, "received_bytes"),
-        _sum_measured(facts_of_ranks, "expected_received_bytes"),
-    )
+    received = sum_measured(facts_of_ranks, "received_bytes")
+    expected = sum_measured(facts_of_ranks, "expected_received_bytes")
     right = all(check.passed for check in checks) and error <= MAX_ERROR
     moved = ranks == 1 or (received is not None and received == expected and received > 0)
     outcome = f"forward and gradients within {error:.1e}"
-    if ranks > 1:
-        counted = (
-            "not counted"
-            if received is None or expected is None
-            else f"{received:.0f} B received, {expected:.0f} by the formula"
-        )
-        outcome = f"{outcome}; {counted}"
+    if ranks > 1 and (received is None or expected is None):
+        outcome += "; not counted"
+    elif ranks > 1:
+        outcome += f"; {received:.0f} B received, {expected:.0f} by the formula"
     return SelfTestCase(
         name=name,
         passed=right and moved,
@@ -121,9 +112,3 @@ def _judge_case(name: str, facts_of_ranks: Sequence[SubjectFacts], ranks: int) -
         received_bytes=received,
         expected_bytes=expected,
     )
-
-
-def _sum_measured(facts_of_ranks: Iterable[SubjectFacts], name: str) -> float | None:
-    values = [facts.measured.get(name) for facts in facts_of_ranks if facts.measured is not None]
-    present = [value for value in values if value is not None]
-    return sum(present) if present and len(present) == len(values) else None

@@ -60,40 +60,40 @@ def format_speedup(bound: SpeedupBound | None) -> str:
     return format_ratio(math.exp(bound.mean), math.exp(bound.low), math.exp(bound.high))
 
 
-def _name_points(judged: JudgedThreshold, points: Sequence[GridPoint]) -> str:
+def _name_points(judgement: JudgedThreshold, points: Sequence[GridPoint]) -> str:
     """Name the first of some points by what sets it apart, and how many more there are."""
-    axes = ", ".join(f"{name} {points[0].params[name]}" for name in judged.threshold.axes)
+    axes = ", ".join(f"{name} {points[0].params[name]}" for name in judgement.threshold.axes)
     return f"{axes or f'size {points[0].size:g}'}{f' (and {len(points) - 1} more)' if len(points) > 1 else ''}"
 
 
 def explain_answer(
-    judged: JudgedThreshold,
+    judgement: JudgedThreshold,
     location: ThresholdLocation,
     decide_on: DecideOn,
     *,
     alone: Sequence[SizeCell],
     ranges: Sequence[tuple[float, float]],
 ) -> tuple[str, ...]:
-    """Return what an answer rests on, the gravest first."""
-    reasons = _parity_reasons(judged)
+    """Return the reasons of an answer, the most serious first."""
+    reasons = _parity_reasons(judgement)
     if alone:
         sizes = format_list([f"{cell.size:g}" for cell in alone])
         reasons.append(f"Only one process measured {sizes}, and what differs between processes is not seen in one.")
     if location.decision == "unsure":
-        reasons += _unsure_reasons(judged, location)
+        reasons += _unsure_reasons(judgement, location)
     else:
-        reasons += _decided_reasons(judged, location, decide_on)
+        reasons += _decided_reasons(judgement, location, decide_on)
     if ranges:
         cleared = ", ".join(f"{first:g}" if first == last else f"{first:g} to {last:g}" for first, last in ranges)
         reasons.append(f"The speed-up does not rise with the size: it clears the margin at {cleared}, and not between.")
-    return (*reasons, *_left_out_reasons(judged))
+    return (*reasons, *_left_out_reasons(judgement))
 
 
-def _decided_reasons(judged: JudgedThreshold, location: ThresholdLocation, decide_on: DecideOn) -> list[str]:
-    cells, decision, margin = judged.cells, judged.decision, judged.threshold.margin
-    times_taken = [time for time, by_time in judged.by_time.items() if by_time is not None]
+def _decided_reasons(judgement: JudgedThreshold, location: ThresholdLocation, decide_on: DecideOn) -> list[str]:
+    cells, decision, margin = judgement.cells, judgement.decision, judgement.threshold.margin
+    times_taken = [time for time, by_time in judgement.by_time.items() if by_time is not None]
     by = DECIDED_BY[times_taken[0] if decide_on == "cautious" and len(times_taken) == 1 else decide_on]
-    fast, reference = judged.threshold.points[0].fast.label, judged.threshold.points[0].reference.label
+    fast, reference = judgement.threshold.points[0].fast.label, judgement.threshold.points[0].reference.label
     if location.decision == "disable":
         speedup = format_speedup(cells[-1].decisive)
         at = f"Even at the largest size, {cells[-1].size:g}, {fast} is {speedup} as fast as {reference}"
@@ -111,43 +111,45 @@ def _decided_reasons(judged: JudgedThreshold, location: ThresholdLocation, decid
     return sentences
 
 
-def _unsure_reasons(judged: JudgedThreshold, location: ThresholdLocation) -> list[str]:
-    if not judged.measured:
+def _unsure_reasons(judgement: JudgedThreshold, location: ThresholdLocation) -> list[str]:
+    if not judgement.measured:
         return ["Nothing could be measured."]
-    if judged.decision.kind != "unsure":
+    if judgement.decision.kind != "unsure":
         return []
-    last = judged.cells[-1]
+    last = judgement.cells[-1]
     if last.decisive is None:
         return [f"The largest size, {last.size:g}, was not measured, so that nothing holds from any size on."]
-    speedup, margin = format_speedup(last.decisive), judged.threshold.margin
+    speedup, margin = format_speedup(last.decisive), judgement.threshold.margin
     below = "" if location.low is None else f"; below {location.low:g} it fails"
     return [f"At the largest size, {last.size:g}, it is {speedup}, too near the margin of {margin:g}× to tell{below}."]
 
 
-def _parity_reasons(judged: JudgedThreshold) -> list[str]:
+def _parity_reasons(judgement: JudgedThreshold) -> list[str]:
     """Say where the fast path did not pass, and why."""
-    if judged.parity == "passed":
+    if judgement.parity == "passed":
         return []
-    examined = [point for point in judged.points if point.observations.measured or point.observations.checked]
+    examined = [point for point in judgement.points if point.observations.measured or point.observations.checked]
     unpassed = [point for point in examined if point.observations.parity != "passed"]
     if not unpassed:
         return ["Nothing is recommended: no result of the fast path was checked."]
     check = next((check for check in unpassed[0].observations.checks if not check.passed), None)
     why = "it was not checked, which is not passed" if check is None else str(check.reason).rstrip(".")
-    at = _name_points(judged, [point.point for point in unpassed])
+    at = _name_points(judgement, [point.point for point in unpassed])
     return [f"Nothing is recommended, as the fast path did not pass at {at}: {why}."]
 
 
-def _left_out_reasons(judged: JudgedThreshold) -> list[str]:
+def _left_out_reasons(judgement: JudgedThreshold) -> list[str]:
     """Say what could not be measured, and where the fast path does not work."""
     by_reason: dict[tuple[str, str], list[GridPoint]] = defaultdict(list)
-    for judged_point in judged.points:
-        seen, point = judged_point.observations, judged_point.point
-        if seen.refused is not None:
-            by_reason["could not be measured, and does not count", seen.refused].append(point)
-        if seen.failure is not None:
-            by_reason["counts as failing, as the fast path does not work there", seen.failure].append(point)
-    return [f"{_name_points(judged, points)} {what}: {why.rstrip('.')}." for (what, why), points in by_reason.items()]
+    for judged_point in judgement.points:
+        observations, point = judged_point.observations, judged_point.point
+        if observations.refused is not None:
+            by_reason["could not be measured, and does not count", observations.refused].append(point)
+        if observations.failure is not None:
+            by_reason["counts as failing, as the fast path does not work there", observations.failure].append(point)
+    return [
+        f"{_name_points(judgement, points)} {what}: {why.rstrip('.')}." for (what, why), points in by_reason.items()
+    ]
 
 
 @dataclass(frozen=True)
@@ -178,7 +180,7 @@ class ThresholdAnswer:
         reasons: The reasons, in sentences.
     """
 
-    judged: JudgedThreshold
+    judgement: JudgedThreshold
     location: ThresholdLocation
     value: Scalar
     by_time: dict[TimeKind, ThresholdLocation]
@@ -189,12 +191,12 @@ class ThresholdAnswer:
     @property
     def name(self) -> str:
         """The threshold's name."""
-        return self.judged.threshold.name
+        return self.judgement.threshold.name
 
     @property
     def key(self) -> str:
         """Where the answer is written."""
-        return self.judged.threshold.key
+        return self.judgement.threshold.key
 
     @property
     def headline(self) -> str:
@@ -204,9 +206,9 @@ class ThresholdAnswer:
         return f"{self.name}: {describe_location(self.location)}"
 
 
-def build_answer(judged: JudgedThreshold, decide_on: DecideOn) -> ThresholdAnswer:
+def build_answer(judgement: JudgedThreshold, decide_on: DecideOn) -> ThresholdAnswer:
     """Return the answer that is known so far."""
-    cells, decision, parity = judged.cells, judged.decision, judged.parity
+    cells, decision, parity = judgement.cells, judgement.decision, judgement.parity
     # The cells that carry the answer and that only one process measured.
     carrying = [cells[index] for index in (decision.low - 1, decision.index) if 0 <= index < len(cells)]
     alone = [cell for cell in carrying if cell.decisive is not None and cell.processes < MIN_BLOCKS]
@@ -214,16 +216,16 @@ def build_answer(judged: JudgedThreshold, decide_on: DecideOn) -> ThresholdAnswe
     by_time = {
         time: _locate_threshold(cells, of_time, unsettled=bool(alone))
         for time in TIME_KINDS
-        if (of_time := judged.by_time[time]) is not None
+        if (of_time := judgement.by_time[time]) is not None
     }
     ranges: tuple[tuple[Size, Size], ...] = ()
     if any(last < decision.low for _, last in decision.cleared):
         ranges = tuple((cells[first].size, cells[last].size) for first, last in decision.cleared)
     value: Scalar = None
     if parity == "passed":
-        value = {"threshold": location.size, "disable": judged.threshold.never, "unsure": None}[location.decision]
-    why = explain_answer(judged, location, decide_on, alone=alone, ranges=ranges)
-    return ThresholdAnswer(judged, location, value, by_time, ranges, parity, why)
+        value = {"threshold": location.size, "disable": judgement.threshold.never, "unsure": None}[location.decision]
+    why = explain_answer(judgement, location, decide_on, alone=alone, ranges=ranges)
+    return ThresholdAnswer(judgement, location, value, by_time, ranges, parity, why)
 
 
 def _locate_threshold(cells: Sequence[SizeCell], decision: ThresholdDecision, *, unsettled: bool) -> ThresholdLocation:

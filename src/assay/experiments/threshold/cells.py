@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 TIME_QUANTITIES: dict[TimeKind, tuple[str, ...]] = {"call": ("call_us",), "span": ("span_us", "busy_us")}
-"""By what each time is told, the best first; both of a pair must have the same."""
+"""The quantities that each time is read from, the best first; both of a pair must have the same."""
 ParityState = Literal["passed", "failed", "skipped"]
 
 
@@ -159,7 +159,7 @@ DOES_NOT_WORK = SpeedupBound(0, -math.inf, -math.inf, -math.inf, "fails")
 """Of a point where the fast path does not work: no speed-up can be worse."""
 
 NO_INTERVAL_FACTOR = 1.25
-"""A speed-up without an interval counts only where it is so many times above the margin, or below it."""
+"""A speed-up without an interval counts only where it is above or below the margin by this factor."""
 
 
 @dataclass(frozen=True)
@@ -230,8 +230,8 @@ def judge_threshold(
     """Return what is known about a threshold."""
     between = {time: variance_between_processes([point.logs(time) for point in observations]) for time in TIME_KINDS}
     points = tuple(
-        _judge_point(point, seen, threshold.margin, between, decide_on)
-        for point, seen in zip(threshold.points, observations, strict=True)
+        _judge_point(point, of_point, threshold.margin, between, decide_on)
+        for point, of_point in zip(threshold.points, observations, strict=True)
     )
     cells = tuple(_build_cells(threshold, points))
     times_taken = {time for point in observations for time in point.times}

@@ -39,15 +39,15 @@ FIRST_SIZES = 5
 NEW_SIZES = 6
 """Sizes between a failing and a clearing one that are looked at in one process."""
 MIN_SETTLED = 4
-"""Sizes at least that two processes look at, where there are so many, so that what differs between them is seen."""
+"""Minimum number of sizes that two processes measure, where there are as many: it shows how processes differ."""
 
 
-def choose_cells(judged: JudgedThreshold) -> list[int]:
+def choose_cells(judgement: JudgedThreshold) -> list[int]:
     """Return the places of the cells to look at next, the largest first; none where it is decided."""
-    cells = judged.cells
-    if not judged.measured:
+    cells = judgement.cells
+    if not judgement.measured:
         return pick_evenly(range(len(cells)), FIRST_SIZES)[::-1]
-    decision, chosen = judged.decision, _unsettled_cells(judged)
+    decision, chosen = judgement.decision, _unsettled_cells(judgement)
     following = next_size([cell.decisive for cell in cells])
     if following is not None:
         between = range(following if following == len(cells) - 1 else decision.low, decision.index)
@@ -58,12 +58,12 @@ def choose_cells(judged: JudgedThreshold) -> list[int]:
     return sorted(chosen, reverse=True)
 
 
-def _unsettled_cells(judged: JudgedThreshold) -> set[int]:
+def _unsettled_cells(judgement: JudgedThreshold) -> set[int]:
     """Return the cells that need a second process: both sides of the answer, the largest, and some near the margin.
 
     On the largest every answer rests, also that of another margin later.
     """
-    cells, decision = judged.cells, judged.decision
+    cells, decision = judgement.cells, judgement.decision
     measured = [index for index, cell in enumerate(cells) if cell.decisive is not None and cell.processes]
     carrying = [index for index in {decision.index, decision.low - 1, len(cells) - 1} if index in measured]
     settled = {index for index in measured if cells[index].processes >= MIN_BLOCKS}
@@ -71,7 +71,7 @@ def _unsettled_cells(judged: JudgedThreshold) -> set[int]:
 
     def distance_to_margin(index: int) -> float:
         bound = cells[index].decisive
-        return math.inf if bound is None else abs(bound.mean - math.log(judged.threshold.margin))
+        return math.inf if bound is None else abs(bound.mean - math.log(judgement.threshold.margin))
 
     others = sorted((index for index in measured if index not in settled | chosen), key=distance_to_margin)
     lacking = MIN_SETTLED - len(settled) - len(chosen)
@@ -79,16 +79,16 @@ def _unsettled_cells(judged: JudgedThreshold) -> set[int]:
 
 
 def pick_evenly(candidates: Sequence[int], most: int) -> list[int]:
-    """Return so many of some places at the most, the ends among them, the others evenly between."""
+    """Return at most ``most`` of the candidates: both ends, the others evenly between."""
     count = len(candidates)
     if count <= most:
         return list(candidates)
     return sorted({candidates[round(step * (count - 1) / (most - 1))] for step in range(most)})
 
 
-def choose_points(judged: JudgedThreshold, index: int) -> list[int]:
+def choose_points(judgement: JudgedThreshold, index: int) -> list[int]:
     """Return the points of a cell that are worth a look: those that fail where one does, all that are not closed."""
-    points = {number: judged.points[number] for number in judged.cells[index].points}
+    points = {number: judgement.points[number] for number in judgement.cells[index].points}
     failing = [n for n, point in points.items() if point.decisive is not None and point.decisive.state == "fails"]
     if failing:
         return [n for n in failing if points[n].observations.failure is None]
@@ -233,6 +233,6 @@ def _describe_process(
         for index, threshold in enumerate(options.thresholds)
     ]
     sizes = ", ".join(f"{format_count(count, 'size')} of {name}" for name, count in counts if count)
-    begun = any(judged.measured for judged in judgements)
+    begun = any(judgement.measured for judgement in judgements)
     how = "near the answer, and once more" if begun else "the ends and some between"
     return f"process {number} of {options.blocks} at most: {sizes}; {how}"

@@ -66,7 +66,7 @@ def answers_table(answers: Sequence[ThresholdAnswer]) -> Table:
 
 
 def _list_margins(answers: Sequence[ThresholdAnswer]) -> list[str]:
-    return [f"{margin:g}×" for margin in sorted({answer.judged.threshold.margin for answer in answers})]
+    return [f"{margin:g}×" for margin in sorted({answer.judgement.threshold.margin for answer in answers})]
 
 
 def _answer_tone(answer: ThresholdAnswer) -> Tone:
@@ -78,8 +78,8 @@ def _answer_tone(answer: ThresholdAnswer) -> Tone:
 
 def speedup_figures(answer: ThresholdAnswer, number: int) -> list[Element]:
     """Return the speed-up over the size by each time, with its bounds and the margin."""
-    threshold = answer.judged.threshold
-    cells = [cell for cell in answer.judged.cells if any(map(_is_finite, cell.bounds.values()))]
+    threshold = answer.judgement.threshold
+    cells = [cell for cell in answer.judgement.cells if any(map(_is_finite, cell.bounds.values()))]
     lines = [_speedup_line(cells, time) for time in TIME_KINDS if any(_is_finite(cell.bounds[time]) for cell in cells)]
     if not lines:
         return []
@@ -118,8 +118,8 @@ def _speedup_line(cells: Sequence[SizeCell], time: TimeKind) -> PlotLine:
 
 def points_table(answer: ThresholdAnswer) -> Table:
     """Return every point of a grid, the largest last."""
-    judged, first = answer.judged, answer.judged.threshold.points[0]
-    times = [time for time in TIME_KINDS if any(time in point.observations.times for point in judged.points)]
+    judgement, first = answer.judgement, answer.judgement.threshold.points[0]
+    times = [time for time in TIME_KINDS if any(time in point.observations.times for point in judgement.points)]
 
     def parameter(axis: str) -> PointCell:
         return lambda judged_point: _table_cell(judged_point.point.params.get(axis))
@@ -142,7 +142,7 @@ def points_table(answer: ThresholdAnswer) -> Table:
 
     columns: dict[str, PointCell] = {
         "size": lambda judged_point: judged_point.point.size,
-        **{axis: parameter(axis) for axis in judged.threshold.axes},
+        **{axis: parameter(axis) for axis in judgement.threshold.axes},
         "margin": _describe_state,
         **{f"× by {time}": speedup(time) for time in times},
         **{f"ms by {time}": medians(time) for time in times},
@@ -150,7 +150,7 @@ def points_table(answer: ThresholdAnswer) -> Table:
     }
     return build_table(
         f"{answer.name}: {first.fast.label} against {first.reference.label}",
-        judged.points,
+        judgement.points,
         columns,
         numeric=set(columns) - {"margin"},
         tone=lambda point: "plain" if point.decisive is None else STATE_TONES[point.decisive.state],
@@ -178,7 +178,7 @@ class _CheckedPoint(NamedTuple):
     """A point with the check of its fast path's results that is worth a look: the first that did not pass."""
 
     answer: ThresholdAnswer
-    judged: JudgedPoint
+    judged_point: JudgedPoint
     check: Parity | None
 
     def cell(self, name: str) -> Cell:
@@ -191,7 +191,7 @@ def parity_table(answers: Sequence[ThresholdAnswer]) -> list[Element]:
     """Return how the results of the fast path compare with what they must be, at every point that was looked at."""
     rows = []
     for answer in answers:
-        for point in answer.judged.points:
+        for point in answer.judgement.points:
             checks = point.observations.checks
             if point.observations.measured or checks:
                 worst = next((check for check in checks if not check.passed), checks[-1] if checks else None)
@@ -203,9 +203,9 @@ def parity_table(answers: Sequence[ThresholdAnswer]) -> list[Element]:
     columns: dict[str, Callable[[_CheckedPoint], Cell]] = {
         "threshold": lambda row: row.answer.name,
         "point": lambda row: ", ".join(
-            f"{axis} {row.judged.point.params.get(axis)}" for axis in row.answer.judged.threshold.axes
+            f"{axis} {row.judged_point.point.params.get(axis)}" for axis in row.answer.judgement.threshold.axes
         ),
-        "parity": lambda row: row.judged.observations.parity,
+        "parity": lambda row: row.judged_point.observations.parity,
         "mean error": lambda row: row.cell("mean_error"),
         "mean at most": lambda row: row.cell("mean_limit"),
         "largest error": lambda row: row.cell("max_error"),
@@ -219,17 +219,17 @@ def parity_table(answers: Sequence[ThresholdAnswer]) -> list[Element]:
             rows,
             columns,
             numeric=("mean error", "mean at most", "largest error", "largest at most"),
-            tone=lambda row: "plain" if row.judged.observations.parity == "passed" else "bad",
+            tone=lambda row: "plain" if row.judged_point.observations.parity == "passed" else "bad",
             note="; ".join(measures[:3]).capitalize() + "." if measures else None,
         )
     ]
 
 
 def paths_table(answers: Sequence[ThresholdAnswer]) -> list[Element]:
-    """Return which kernels ran on either path, and how each was timed; equal ones are told once."""
+    """Return which kernels ran on either path, and how each was timed; equal ones once."""
     rows: Counter[tuple[Cell, ...]] = Counter()
     for answer in answers:
-        for judged_point in answer.judged.points:
+        for judged_point in answer.judgement.points:
             for side, facts in zip(("reference", "fast"), judged_point.observations.facts or (), strict=False):
                 if facts.skipped is None:
                     kernels = None if facts.kernels is None else ", ".join(dict.fromkeys(facts.kernels))
@@ -280,7 +280,7 @@ def write_headline(answers: Sequence[ThresholdAnswer]) -> str:
 
 
 def _answer_findings(answer: ThresholdAnswer, options: ThresholdOptions) -> Iterable[Finding]:
-    trials = tuple(dict.fromkeys(measurement.trial for measurement in answer.judged.measurements))
+    trials = tuple(dict.fromkeys(measurement.trial for measurement in answer.judgement.measurements))
     yield _location_finding(answer, answer.location, options.decide_on, trials, kind="threshold")
     for time in TIME_KINDS:
         if time in answer.by_time:
@@ -299,7 +299,7 @@ def _answer_findings(answer: ThresholdAnswer, options: ThresholdOptions) -> Iter
 def _location_finding(
     answer: ThresholdAnswer, location: ThresholdLocation, by: str, trials: tuple[str, ...], *, kind: str
 ) -> Finding:
-    threshold = answer.judged.threshold
+    threshold = answer.judgement.threshold
     fast, reference = threshold.points[0].fast.label, threshold.points[0].reference.label
     where, estimate = "from some size on", None
     if location.size is not None:
@@ -312,7 +312,7 @@ def _location_finding(
             scope="run",
             method=THRESHOLD_METHOD,
             confidence=1 - TOO_LOW_ERROR,
-            n=max(1, sum(len(measurement.times) for measurement in answer.judged.measurements)),
+            n=max(1, sum(len(measurement.times) for measurement in answer.judgement.measurements)),
         )
     return Finding(
         kind=kind,

@@ -242,20 +242,20 @@ def build_results(
         identity=identity,
         thresholds=tuple(_build_entry(answer, decide_on) for answer in answers),
         results=tuple(
-            _build_row(answer.judged.threshold, point)
+            _build_row(answer.judgement.threshold, point)
             for answer in answers
-            for point in answer.judged.points
+            for point in answer.judgement.points
             if _was_examined(point)
         ),
     )
 
 
 def _build_entry(answer: ThresholdAnswer, decide_on: DecideOn) -> ThresholdEntry:
-    threshold, location = answer.judged.threshold, answer.location
-    unmeasured = [judged.point for judged in answer.judged.points if not _was_examined(judged)]
+    threshold, location = answer.judgement.threshold, answer.location
+    unmeasured = [one.point for one in answer.judgement.points if not _was_examined(one)]
     measured = [
         (cell.size, cell.decisive)
-        for cell in answer.judged.cells
+        for cell in answer.judgement.cells
         if cell.decisive is not None and math.isfinite(cell.decisive.mean)
     ]
     fit = isotonic_regression([bound.mean for _, bound in measured], [bound.pairs for _, bound in measured])
@@ -286,19 +286,20 @@ def _build_entry(answer: ThresholdAnswer, decide_on: DecideOn) -> ThresholdEntry
     )
 
 
-def _was_examined(judged: JudgedPoint) -> bool:
-    seen = judged.observations
-    return seen.measured or seen.refused is not None or seen.failure is not None
+def _was_examined(judged_point: JudgedPoint) -> bool:
+    observations = judged_point.observations
+    return observations.measured or observations.refused is not None or observations.failure is not None
 
 
-def _build_row(threshold: Threshold, judged: JudgedPoint) -> ThresholdRow:
-    point, seen = judged.point, judged.observations
-    times = {time: time_point(judged, time) for time in seen.times}
+def _build_row(threshold: Threshold, judged_point: JudgedPoint) -> ThresholdRow:
+    point, observations = judged_point.point, judged_point.observations
+    times = {time: time_point(judged_point, time) for time in observations.times}
     # Of the times that are decided on, the one with the lowest speed-up.
     decisive = [
         timed
         for time, timed in times.items()
-        if (bound := judged.bounds[time]) is None or (judged.decisive and bound.mean == judged.decisive.mean)
+        if (bound := judged_point.bounds[time]) is None
+        or (judged_point.decisive and bound.mean == judged_point.decisive.mean)
     ]
     worst = min(decisive or times.values(), key=lambda timed: timed.speedup, default=None)
     of_worst = ("speedup", "masked_ms", "fa2_ms", "low", "high")
@@ -308,21 +309,21 @@ def _build_row(threshold: Threshold, judged: JudgedPoint) -> ThresholdRow:
         sequence_length=_whole_number(point.params.get("sequence")),
         window_size=_whole_number(point.params.get("window")),
         size=point.size,
-        state=judged.decisive.state if judged.decisive else None,
-        parity=seen.parity,
-        parity_reason=next((check.reason for check in seen.checks if not check.passed), None),
-        refused=seen.refused,
-        cannot=seen.failure,
+        state=judged_point.decisive.state if judged_point.decisive else None,
+        parity=observations.parity,
+        parity_reason=next((check.reason for check in observations.checks if not check.passed), None),
+        refused=observations.refused,
+        cannot=observations.failure,
         params=point.params,
         times=times,
         **{name: getattr(worst, name, None) for name in of_worst},
     )
 
 
-def time_point(judged: JudgedPoint, time: TimeKind) -> TimedPoint:
+def time_point(judged_point: JudgedPoint, time: TimeKind) -> TimedPoint:
     """Return a point by one time that was taken of it."""
-    bound, logs = judged.bounds[time], judged.observations.logs(time)
-    sides = [one.times[time] for one in judged.observations.measurements if time in one.times]
+    bound, logs = judged_point.bounds[time], judged_point.observations.logs(time)
+    sides = [one.times[time] for one in judged_point.observations.measurements if time in one.times]
     return TimedPoint(
         speedup=math.exp(bound.mean if bound else float(np.mean(np.concatenate(logs)))),
         low=math.exp(bound.low) if bound else None,
@@ -436,7 +437,7 @@ def _load_threshold(entry: ThresholdEntry, rows: list[ThresholdRow]) -> tuple[Th
 
 
 def _load_observations(row: ThresholdRow) -> PointObservations:
-    """Return what a row says of its point; times are told as ratios of a reference that takes its median."""
+    """Return what a row says of its point; its times are ratios to a reference that takes its median."""
     processes = max((len(timed.log_speedups) for timed in row.times.values()), default=0)
     by_process: list[dict[TimeKind, PathTimes]] = [{} for _ in range(processes)]
     for time, timed in row.times.items():

@@ -91,7 +91,7 @@ class ThresholdOptions(Value):
     device: str
     decide_on: DecideOn = Field(default="cautious", description="Cautious: by both times, so the higher threshold.")
     rounds: int = Field(default=ROUNDS, ge=4, description="Pairs of a point in each of the first two processes.")
-    growth: int = Field(default=1, ge=1, description="Each next process takes so many times as many.")
+    growth: int = Field(default=1, ge=1, description="Factor by which each next process measures more pairs.")
     blocks: int = Field(default=MAX_BLOCKS, ge=MIN_BLOCKS, description="Processes at the most.")
     duration_s: float = Field(default=60.0, gt=0, description="A process, its starting not counted, at the most.")
     budget_s: float | None = Field(default=None, gt=0, description="No process begins that would not fit any more.")
@@ -272,10 +272,10 @@ def _find_key_lines(path: Path, within: tuple[str | int, ...]) -> dict[str, int]
 
 
 BRANCH_SIZES = {"sliding": "the most keys a query sees", "compressed": "the compressed tokens the last query sees"}
-"""Sizes that are worked out from several parameters, in words."""
+"""Sizes computed from several parameters, and what they are."""
 
 MAX_POINTS = 1000
-"""A grid of more is a slip of the finger: nobody would wait for it."""
+"""A larger grid is a typing error: nobody would wait for it."""
 
 
 def build_threshold(
