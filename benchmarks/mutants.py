@@ -49,10 +49,10 @@ SOURCE = ROOT / "src" / "assay"
 MODULES = (
     "stats/*.py", "timing/**/*.py", "joules/*.py", "isolation/*.py", "hosts/choose.py", "machine/cuda_devices.py",
     "experiments/**/findings.py", "experiments/**/effects.py", "experiments/**/analysis.py",
-    "experiments/compare/kernels.py", "experiments/power/characterize/study.py",
+    "experiments/power/characterize/study.py",
 )  # fmt: skip
 """Modules that decide in every line."""
-REPORTS = ("experiments/**/report.py", "experiments/compare/kernel_report.py")
+REPORTS = ("experiments/**/report.py", "experiments/compare/variance.py")
 """Modules that also draw pages: of these, faults are drawn from what their conclusions are made of."""
 CONCLUSIONS = ("analyse", "finding", "headline")
 """What the names of functions contain that conclude."""

@@ -18,12 +18,11 @@ else that must agree before two results may be compared). A run of ``assay conte
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from statistics import median
 from typing import TYPE_CHECKING
-
-from pydantic_core import to_json
 
 from assay.core.errors import BadInput
 from assay.core.files import read_json
@@ -217,7 +216,7 @@ def build_files(
             files[f"{PHASE_FOLDERS[phase]}/{file_stem(older, several)}.json"] = tuning_as_json(older)
     files.update(monitoring_files(phase_trials))
     files["experiment_summary.json"] = summary_json(options, findings, by_phase)
-    return {f"older/{name}": to_json(data, indent=2).decode() + "\n" for name, data in files.items()}
+    return {f"older/{name}": json.dumps(data, indent=2, ensure_ascii=False) + "\n" for name, data in files.items()}
 
 
 def file_stem(older: KernelTuning, several: Sequence[KernelTuning]) -> str:

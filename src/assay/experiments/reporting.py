@@ -63,6 +63,7 @@ TIME_AXES = {
     "span_us": "time from first to last kernel of one call",
     "call_us": "time of one call",
 }
+TIME_LABELS = {"busy_us": "kernels", "span_us": "first to last kernel", "call_us": "call"}
 CLOCK_QUANTITIES = frozenset({"busy_cycles", "clock_mhz", "throttled"})
 """What is kept beside the times of a GPU."""
 

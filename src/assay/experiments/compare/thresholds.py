@@ -111,8 +111,8 @@ def _read_results(path: Path) -> ThresholdBaseline:
         if entry.decision == "threshold" and entry.high is not None:
             highest = float(entry.high)
         text = {"disable": "never", "unsure": "not known", "threshold": f"from {entry.high} on"}[entry.decision]
-        known = highest if entry.parity == "passed" else None
-        entries[entry.key] = BaselineThreshold(known, text, entry.margin, entry.decided_on)
+        certain = highest if entry.parity == "passed" else None
+        entries[entry.key] = BaselineThreshold(certain, text, entry.margin, entry.decided_on)
     points = {threshold.key: _point_keys(threshold) for threshold, _ in saved_results.thresholds}
     return ThresholdBaseline(path, saved_results.device.device_name, entries, results.identity, points)
 
@@ -149,25 +149,25 @@ def check_baseline(baseline: ThresholdBaseline, options: ThresholdOptions, devic
             f"{baseline.path} was measured on {baseline.device_name}, and this is {device_name}: thresholds of one say "
             "nothing about the other."
         )
-    known = {t.key: before for t in options.thresholds if (before := baseline.threshold_of(t.key)) is not None}
+    recorded = {t.key: before for t in options.thresholds if (before := baseline.threshold_of(t.key)) is not None}
     keys = [threshold.key for threshold in options.thresholds]
-    if not known:
+    if not recorded:
         near = suggest_nearest(keys[0].rpartition(".")[2], baseline.thresholds)
         raise BadInput(f"{baseline.path} has none of {', '.join(keys)}.{near}")
     for threshold in options.thresholds:
-        _check_settings(baseline, known.get(threshold.key), threshold.margin, options.decide_on)
+        _check_settings(baseline, recorded.get(threshold.key), threshold.margin, options.decide_on)
         points = baseline.points.get(threshold.key)
         if points is not None and not points & _point_keys(threshold):
             raise BadInput(f"{baseline.path} is not comparable: no point of the grid of {threshold.name} is in both.")
     if baseline.identity is not None:
-        names = {threshold.name for threshold in options.thresholds if threshold.key in known}
+        names = {threshold.name for threshold in options.thresholds if threshold.key in recorded}
         identities = (select_identity(identity, names) for identity in (baseline.identity, build_identity(options)))
         different = find_differences(*map(identity_details, identities))
         if different:
             raise BadInput(f"{baseline.path} is not comparable: {describe_differences(different)}.")
-    _check_can_rise(baseline, [(t, known[t.key].highest) for t in options.thresholds if t.key in known])
+    _check_can_rise(baseline, [(t, recorded[t.key].highest) for t in options.thresholds if t.key in recorded])
     unknown = [f"{baseline.path} does not say on which device it was measured."] if baseline.device_name is None else []
-    return [*unknown, *(f"{baseline.path} does not have {k}, which is not judged." for k in keys if k not in known)]
+    return [*unknown, *(f"{baseline.path} does not have {k}, which is not judged." for k in keys if k not in recorded)]
 
 
 def _check_settings(
@@ -187,9 +187,9 @@ def _check_settings(
         )
 
 
-def _check_can_rise(baseline: ThresholdBaseline, known: Sequence[tuple[Threshold, float | None]]) -> None:
+def _check_can_rise(baseline: ThresholdBaseline, recorded: Sequence[tuple[Threshold, float | None]]) -> None:
     """Refuse a gate that could never say no: it is not known where thresholds were, or no size is as large as that."""
-    sized = [(threshold, highest) for threshold, highest in known if highest is not None]
+    sized = [(threshold, highest) for threshold, highest in recorded if highest is not None]
     if not sized:
         raise BadInput(f"{baseline.path} does not say where a threshold was, so that none could be seen to rise.")
     threshold, highest = sized[0]

@@ -63,10 +63,10 @@ def stratified_ratio(baseline: Mapping[str, list[float]], concurrent: Mapping[st
     pooled_level = pooled_ratio(groups)
     if pooled_level is None:
         return None
-    n, known = sum(len(a) + len(b) for a, b in groups), pooled_level.error is not None
+    n, has_interval = sum(len(a) + len(b) for a, b in groups), pooled_level.error is not None
     where = format_count(len(groups), "device") if matched else "devices that differ"
-    method = f"log-ratio over {n} results on {where}, {'least squares' if known else 'too few to tell'}"
-    return ratio_estimate(pooled_level, method, n, "run" if known else "process")
+    method = f"log-ratio over {n} results on {where}, {'least squares' if has_interval else 'too few to tell'}"
+    return ratio_estimate(pooled_level, method, n, "run" if has_interval else "process")
 
 
 def repeat_spread(repeats: Mapping[str, Sequence[Sequence[float]]]) -> RepeatSpread | None:

@@ -98,15 +98,15 @@ def pick_mismatches(table: PickTable, phases: Sequence[Phase]) -> dict[Phase, Pi
     mismatches: dict[Phase, PickMismatch] = {}
     for phase in (phase for phase in CONCURRENT_PHASES if phase in phases and phase in measured):
         differs: list[bool] = []
-        beside: list[tuple[bool, bool]] = []
+        changes: list[tuple[bool, bool]] = []
         for (table_phase, slot), by_block in table.items():
             base, again = (table.get((alone, slot.single_worker), {}) for alone in ("baseline", "again"))
             if table_phase == phase:
                 differs += [key != base[block] for block, key in by_block.items() if block in base]
                 both = [block for block in by_block if block in base and block in again]
-                beside += [(by_block[block] != base[block], again[block] != base[block]) for block in both]
-        only_here = Proportion(sum(here and not there for here, there in beside), len(beside))
-        only_same = sum(there and not here for here, there in beside)
+                changes += [(by_block[block] != base[block], again[block] != base[block]) for block in both]
+        only_here = Proportion(sum(here and not there for here, there in changes), len(changes))
+        only_same = sum(there and not here for here, there in changes)
         mismatches[phase] = PickMismatch(Proportion(sum(differs), len(differs)), same, only_here, only_same)
     return mismatches
 

@@ -37,6 +37,7 @@ from assay.experiments.contention.plan import (
 from assay.experiments.reporting import (
     EFFECT_TONES,
     TIME_AXES,
+    TIME_LABELS,
     compose_page,
     group_notes,
     isolation_text,
@@ -278,7 +279,6 @@ def _floor_cell(effect: ContentionEffect) -> str | None:
 
 
 VERDICT_CELLS = {"yes": "yes", "no": "no", "unsure": "not decided"}
-TIME_KINDS = {"busy_us": "kernels", "span_us": "first to last kernel", "call_us": "call"}
 COMPARED_PHASES: tuple[Phase, ...] = (*CONCURRENT_PHASES, "again")
 
 
@@ -294,7 +294,7 @@ def _times_table(analysis: ContentionAnalysis) -> Table:
             rows.append(
                 (
                     PHASE_LABELS[phase] if phase in CONCURRENT_PHASES else f"{PHASE_LABELS[phase]} (A/A)",
-                    *((TIME_KINDS[quantity],) if several else ()),
+                    *((TIME_LABELS[quantity],) if several else ()),
                     ratio_cell(effect.ratio),
                     _floor_cell(effect),
                     VERDICT_CELLS[effect.verdict],
@@ -324,7 +324,7 @@ def _slots_table(options: ContentionOptions, analysis: ContentionAnalysis) -> Ta
     tones: list[Tone] = []
     layout = analysis.layout
     for quantity in layout.quantities:
-        kind = f", {TIME_KINDS[quantity]}" if len(layout.quantities) > 1 else ""
+        kind = f", {TIME_LABELS[quantity]}" if len(layout.quantities) > 1 else ""
         levels, medians = layout.table(quantity), layout.table(quantity, "median_log")
         cvs, comparisons = layout.table(quantity, "log_cv"), analysis.times.get(quantity, {})
         for slot in sorted({slot for _, slot in levels}):

@@ -28,6 +28,7 @@ from assay.experiments.matrix.analysis import MEASURES, aggressor_loads, build_m
 from assay.experiments.matrix.plan import ISOLATION_LEVELS
 from assay.experiments.reporting import (
     TIME_AXES,
+    TIME_LABELS,
     compose_page,
     isolation_text,
     monitor_table,
@@ -53,10 +54,6 @@ if TYPE_CHECKING:
     from assay.experiments.matrix.plan import MatrixOptions, MatrixPair
     from assay.machine.model import Machine
     from assay.store.records import Records
-
-
-TIME_LABELS = {"busy_us": "kernels", "call_us": "call"}
-"""The times of a row in a word."""
 
 
 def row_label(options: MatrixOptions, row: VictimRow) -> str:
