@@ -106,7 +106,7 @@ def propose_changes(measured: VerifiedResults, path: str, text: str) -> Proposal
 def _rejection_reason(measured: VerifiedResults, changes: tuple[ProposedChange, ...], path: str) -> str | None:
     """Return why nothing is proposed, the most serious reason first; null where something is."""
     for answer in (change.answer for change in changes):
-        if answer.judged.measured and answer.parity != "passed":
+        if answer.judgement.measured and answer.parity != "passed":
             phrase = PARITY_PHRASES[answer.parity]
             return f"Parity {phrase} for {answer.key}: a fast path that is not known to be right is not made the rule."
     if measured.is_fake:
