@@ -12,7 +12,9 @@ import importlib
 import inspect
 import pkgutil
 import sys
+import textwrap
 from collections import Counter
+from itertools import groupby
 from pathlib import Path
 
 import assay.cli
@@ -71,9 +73,15 @@ def table_text(verbs: dict[str, VerbRow]) -> str:
         names[row] = row.name.upper() + (f"_{variants + 1}" if variants else "")
     lines = [HEAD, *(f"{name} = {flag_text(row)}\n" for row, name in names.items()), "\nVERBS = {\n"]
     for path, verb in verbs.items():
-        lines.append(f"    {path!r}: VerbRow(\n        {verb.module!r},\n        {verb.help!r},\n        (\n")
-        lines += [f"            {names.get(row) or flag_text(row)},\n" for row in verb.flags]
-        lines.append("        ),\n    ),\n")
+        lines.append(f"    {path!r}: VerbRow({verb.module!r}, {verb.help!r}, (\n")
+        for shared, rows in groupby(verb.flags, key=names.__contains__):
+            if shared:
+                text = f"{', '.join(names[row] for row in rows)},"
+                indent = " " * 8
+                lines.append(f"{textwrap.fill(text, 120, initial_indent=indent, subsequent_indent=indent)}\n")
+            else:
+                lines += [f"        {flag_text(row)},\n" for row in rows]
+        lines.append("    )),\n")
     return "".join([*lines, "}\n"])
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 from rich.console import Console
 
-from assay.cli.monitor_screen import PlainScreen, sample_rows, samples_table
+from assay.cli.monitor import PlainScreen, sample_rows, samples_table
 from assay.monitor.samples import GpuLost, GpuProcesses, GpuSample, HostSample
 
 if TYPE_CHECKING:

@@ -1,30 +1,44 @@
-"""``assay compare``: compare results with a baseline; optionally a regression gate."""
+"""``assay compare``, ``assay contention variance`` and ``assay energy compare``: compare existing results.
+
+With a baseline and optionally a regression gate; two groups of timings and tuner picks; tokens per second against
+joules, with the Pareto front.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from assay.cli.commands import OTHER
 from assay.cli.flags import (
+    LATEST_RUN,
     JsonFlags,
     OutputFile,
     RegressionGateFlags,
     UnsureFlags,
     argument,
+    flag,
     min_effect_flag,
     output_flag,
     verb,
     what_flag,
 )
 from assay.core.errors import BadInput, GateFailed
+from assay.core.files import replace_atomically, translate_os_errors
+from assay.core.values import SCHEMA_VERSION
+from assay.experiments.energy.compare import ComparedBy, ComparedPhase
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
+    from assay.core.page import Page
     from assay.experiments.compare.report import ComparisonResult
+    from assay.experiments.compare.tunings import TuningGroup
+    from assay.experiments.energy.compare import ComparedPoint
 
 
 class CompareFlags(RegressionGateFlags, UnsureFlags, JsonFlags):
@@ -52,7 +66,6 @@ def compare_with_first(flags: CompareFlags) -> int:
         assay compare t4.json l4.json a100.json -o gpus.md
     """
     from assay.cli import show
-    from assay.core.files import replace_atomically
     from assay.experiments.compare.pairing import align_results
     from assay.experiments.compare.report import build_page, compare_results
     from assay.experiments.compare.sources import read_source
@@ -127,3 +140,207 @@ def apply_gate(result: ComparisonResult, *, strict: bool) -> None:
         f" Not compared: {'; '.join(item.text for item in result.not_comparable)}." if result.not_comparable else ""
     )
     click.echo(f"The gate {outcome}.{skipped}", err=True)
+
+
+class VarianceFlags(JsonFlags):
+    """What `assay contention variance` can be asked for."""
+
+    baseline: tuple[str, ...] = argument("BASELINE...", default=())
+    against: tuple[str, ...] = flag(
+        default=(), style="rest", item=r"[^-].*", metavar="CONCURRENT...", help="Results to compare with the baseline."
+    )
+    phase: Literal["naive", "isolated", "again"] = flag(
+        default="naive", help="Phase of `assay contention run` to compare with its baseline."
+    )
+    minimum_effect: float = min_effect_flag(0.01, OTHER)
+    output: Path | None = flag("--output -o", metavar="DIR", help="Write report.md and report.html.")
+
+
+@verb("contention variance", VarianceFlags)
+def compare_variance(flags: VarianceFlags) -> int:
+    """Compare times, spread and picked configurations of two groups of results.
+
+    Results are run folders of `assay contention run` or `assay run`, their records.jsonl, or JSON files of older tools.
+    For a single run of `assay contention run`, its phases are compared with its baseline.
+
+        assay contention variance runs/latest
+        assay contention variance runs/before runs/after
+        assay contention variance baseline/*.json --against concurrent/*.json
+        assay contention variance base0.json,base1.json conc0.json,conc1.json
+    """
+    from assay.cli import show
+    from assay.experiments.compare.kernel_report import analyse_kernels, build_page
+    from assay.experiments.compare.kernels import compare_kernels, describe_not_comparable
+    from assay.reports.html import write_report
+    from assay.reports.terminal import print_page
+
+    report, minimum_effect = flags.output, flags.minimum_effect
+    groups = read_groups(flags.baseline, flags.against, flags.phase)
+    kernels = compare_kernels(*([source.tuning for source in group.sources] for group in groups))
+    if not kernels:
+        raise BadInput(no_common_kernels(groups))
+    different = describe_not_comparable(*([source.tuning for source in group.sources] for group in groups))
+    analysis = analyse_kernels(kernels, minimum_effect)
+    report_page = build_page(kernels, analysis, groups, minimum_effect)
+    if report is not None:
+        write_report(report_page, report)
+    if flags.as_json:
+        unusable = [note for group in groups for note in group.unusable]
+        data = {**analysis.as_json(), "unusable": unusable, "not_comparable": list(different)}
+        click.echo(json.dumps(data, indent=2, ensure_ascii=False))
+    else:
+        print_page(report_page, show.console(stderr=False))
+    if report is not None:
+        show.console(stderr=True).print(f"Report: {show.short_path(report)}/report.html", markup=False, soft_wrap=True)
+    return 0
+
+
+def read_groups(baseline: tuple[str, ...], against: tuple[str, ...], phase: str) -> tuple[TuningGroup, TuningGroup]:
+    """Return both groups as far as they can be read; say so where one is empty."""
+    from assay.experiments.compare.sources import expand_paths, missing_paths, split_sides
+    from assay.experiments.compare.tunings import TuningGroup, is_phased_run, read_group
+
+    missing = missing_paths(baseline)
+    if missing and not against:
+        raise BadInput(f"{', '.join(missing)} {'does' if len(missing) == 1 else 'do'} not exist.")
+    two_sides = split_sides(baseline, against, is_phased=is_phased_run)
+    groups: list[TuningGroup] = []
+    for name, words, part in (
+        ("baseline", two_sides.baseline, "baseline"),
+        ("concurrent group", two_sides.concurrent, phase),
+    ):
+        paths, missing = expand_paths(words)
+        group = read_group(paths, part)
+        unusable = (*missing, *group.unusable)
+        if not group.sources:
+            raise BadInput(f"Nothing of the {name} can be used: {'; '.join(unusable) or 'no file is named'}.")
+        groups.append(TuningGroup(group.sources, unusable))
+    return groups[0], groups[1]
+
+
+def no_common_kernels(groups: tuple[TuningGroup, TuningGroup]) -> str:
+    """Say in what the kernels of the groups differ, or which each of them has."""
+    from assay.experiments.compare.kernels import describe_not_comparable
+
+    different = describe_not_comparable(*([source.tuning for source in group.sources] for group in groups))
+    if different:
+        return f"Nothing is comparable: {'; '.join(different)}."
+    first, second = (", ".join(group.kernels) for group in groups)
+    return f"The groups have no kernel in common: the baseline has {first}, the other {second}."
+
+
+SUFFIXES = (".html", ".md", ".png", ".json")
+
+
+class EnergyCompareFlags(JsonFlags):
+    """What `assay energy compare` can be asked for."""
+
+    runs: tuple[Path, ...] = argument("RUN...", default=())
+    by: ComparedBy | None = flag(
+        metavar="FACTOR",
+        shown="what differs",
+        help="Compare the values of model, batch, placement, mode, gpu or run.",
+    )
+    of: ComparedPhase | None = flag(
+        metavar="PHASE",
+        shown="decode; requests if a server is included",
+        help="Tokens of: decode, prefill or requests.",
+    )
+    outputs: tuple[Path, ...] = flag(
+        "--output -o",
+        default=(),
+        metavar="PATH",
+        help="Write a .html, .md, .png or .json file, or a folder with all of them; repeatable.",
+    )
+
+
+@verb("energy compare", EnergyCompareFlags)
+def compare_energy(flags: EnergyCompareFlags) -> int:
+    """Compare tokens/s and J/token across cells of `assay energy run`, with the Pareto front.
+
+    RUN is a run folder, a folder of such folders, an energy.json, or a .csv file with appended rows; by default
+    runs/latest. A cell is dominated only if another is faster and uses less energy, both beyond their intervals.
+
+        assay energy compare runs/latest
+        assay energy compare llama-1b.csv llama-8b.csv --by model -o pareto.png
+        assay energy compare runs/one-gpu runs/four-gpus --by placement -o out.html
+    """
+    from assay.cli import show
+    from assay.experiments.energy.compare import choose_compared_by, comparison_page
+    from assay.experiments.energy.compare_sources import build_points, choose_phase, read_sources
+    from assay.reports.terminal import print_page
+
+    for path in flags.outputs:
+        if path.suffix and path.suffix.lower() not in SUFFIXES:
+            raise BadInput(f"--output {path} must end in {', '.join(SUFFIXES)}, or be a folder.")
+    sources = read_sources(flags.runs or (LATEST_RUN,))
+    of: ComparedPhase = flags.of or choose_phase(sources.rows)
+    cells = build_points(sources.rows, of)
+    by: ComparedBy = flags.by or choose_compared_by(cells)
+    notes = (*sources.skipped, *sources.unusable)
+    report_page = comparison_page(cells, of, by, notes=notes)
+    data = comparison_data(cells, of, by, report_page, notes)
+    files = [file for path in flags.outputs for file in write_comparison(report_page, data, path)]
+    if flags.as_json:
+        click.echo(json.dumps({**data, "files": [str(file) for file in files]}, indent=2, ensure_ascii=False))
+    else:
+        print_page(show.text_only_page(report_page), show.console(stderr=False))
+    screen = show.console(stderr=True)
+    if files:
+        screen.print(f"Written: {', '.join(show.short_path(file) for file in files)}", markup=False, soft_wrap=True)
+    elif report_page.figures and not flags.as_json:
+        screen.print("`-o pareto.png` draws the Pareto figure, `-o report.html` all of it.", markup=False)
+    return 0
+
+
+def comparison_data(
+    points: Sequence[ComparedPoint], of: ComparedPhase, by: ComparedBy, page: Page, notes: Sequence[str]
+) -> dict[str, Any]:
+    """Return a comparison as plain data."""
+    from assay.experiments.energy.compare import compute_changes, group_comparable, rank_points
+
+    rows = []
+    for part in group_comparable(points).values():
+        for point, standing, standing_per_rate in zip(
+            part, rank_points(part), rank_points(part, per_sequence=True), strict=True
+        ):
+            states = {
+                "front": standing and standing.state,
+                "front_per_sequence": standing_per_rate and standing_per_rate.state,
+            }
+            speeds = {"rate_per_sequence": point.rate_per_sequence and dataclasses.asdict(point.rate_per_sequence)}
+            rows.append({**dataclasses.asdict(point), **speeds, **states})
+    return {
+        "schema": SCHEMA_VERSION,
+        "headline": page.lead,
+        "of": of,
+        "by": by,
+        "origin": page.origin,
+        "points": rows,
+        "changes": [dataclasses.asdict(change) for change in compute_changes(points, by)],
+        "notes": list(notes),
+    }
+
+
+def write_comparison(page: Page, data: dict[str, Any], path: Path) -> list[Path]:
+    """Write a page as its file's name says; a name without an ending is a folder of all."""
+    from assay.reports.figures import to_panels
+    from assay.reports.html import to_html, write_report
+    from assay.reports.markdown import to_markdown
+
+    kind = path.suffix.lower()
+    if not kind:
+        return list(write_report(page, path))
+    with translate_os_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    if kind == ".png":
+        if not page.figures:
+            raise BadInput(f"There is nothing to draw in {path}: {page.lead}")
+        replace_atomically(path, to_panels(page.figures, origin=page.origin))
+    elif kind == ".html":
+        replace_atomically(path, to_html(page).encode())
+    elif kind == ".md":
+        replace_atomically(path, to_markdown(page, {}).encode())
+    else:
+        replace_atomically(path, json.dumps(data, indent=2, ensure_ascii=False).encode() + b"\n")
+    return [path]

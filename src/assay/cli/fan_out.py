@@ -17,11 +17,13 @@ import sys
 import threading
 import time
 from dataclasses import dataclass, replace
-from typing import IO, TYPE_CHECKING, Any
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
 
 import click
 
-from assay.cli.host_options import forwarded_words
+from assay.cli.flags import flag_rows
+from assay.cli.host_flags import forwarded_words
 from assay.core.errors import EXIT_INTERNAL_ERROR, EXIT_STOPPED, BadInput, MachineCannot, StopRequested
 from assay.core.files import replace_atomically
 from assay.core.format import format_duration
@@ -31,10 +33,10 @@ from assay.hosts.choose import format_usd
 from assay.hosts.fan_out import COMPARISON, FOLDER_VARIABLE, REPORT, FanOut, FanOutRun, recorded_offer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Sequence
 
-    from assay.cli.rental_plan import GpuRequest, RentalPlan
+    from assay.cli.host_flags import HostFlags
+    from assay.cli.rental import GpuRequest, RentalPlan
     from assay.core.page import Cell, Tone
     from assay.experiments.compare.report import ComparisonResult
     from assay.hosts.choose import OfferCandidate
@@ -43,7 +45,7 @@ if TYPE_CHECKING:
 REPLACED_OPTIONS = frozenset({"on", "provider", "gpu_type", "max_cost", "output_dir", "as_json", "dry_run"})
 """What each machine's process is told anew; all other words it gets as they were given."""
 
-SINGLE_RUN_OPTIONS = ("update_config", "output", "report", "baseline")
+SINGLE_RUN_OPTIONS = frozenset({"update_config", "output", "report", "baseline"})
 """What is done with one result, and would be done by every machine to the same file."""
 
 
@@ -70,19 +72,19 @@ class ChildProcess:
     output: ChildOutput
 
 
-def fan_out(ctx: click.Context, flags: Mapping[str, Any], plan: RentalPlan) -> int:
+def fan_out(flags: HostFlags, plan: RentalPlan) -> int:
     """Rent a machine for each kind of GPU at once, wait for all, compare; return the worst exit code."""
     from assay.cli import rental, show
     from assay.store.run_folder import create_run_path
 
-    if "output_dir" not in flags:
+    if flags.run is not None:
         raise BadInput(f"assay {plan.verb} is about one run; name one kind of GPU.")
     refuse_single_run_options(flags)
     rental.require_offers(plan)
-    parent: Path = flags["output_dir"].absolute()
+    parent = (flags.output_dir or Path("runs")).absolute()
     parent.mkdir(parents=True, exist_ok=True)
     folder = create_run_path(parent, "fan-out")
-    words = forwarded_words(ctx, REPLACED_OPTIONS)
+    words = forwarded_words(flags, REPLACED_OPTIONS)
     legs = tuple(planned_run(kind) for kind in plan.kinds)
     whole = FanOut(words=words, runs=legs)
     whole.write(folder)
@@ -94,14 +96,14 @@ def fan_out(ctx: click.Context, flags: Mapping[str, Any], plan: RentalPlan) -> i
         try:
             for kind, leg in zip(plan.kinds, legs, strict=True):
                 if leg.state == "waits":
-                    running.append(start_child(leg, child_command(words, kind, flags["on"], folder), folder))
+                    running.append(start_child(leg, child_command(words, kind, flags.on, folder), folder))
             stopped = wait_for_children(running)
         finally:
             stop_children(running)
         ended = {child.run.gpu_label: finished_run(child, folder) for child in running}
         whole = whole.model_copy(update={"runs": tuple(ended.get(leg.gpu_label, leg) for leg in legs)})
         whole.write(folder)
-        show_fan_out(whole, folder, verb=plan.verb, as_json=bool(flags.get("as_json")))
+        show_fan_out(whole, folder, verb=plan.verb, as_json=flags.as_json)
     if stopped is not None:
         raise StopRequested(
             f"{str(stopped).rstrip('.')}; every machine is gone. What was measured is in {show.short_path(folder)}."
@@ -109,12 +111,12 @@ def fan_out(ctx: click.Context, flags: Mapping[str, Any], plan: RentalPlan) -> i
     return whole.exit_code
 
 
-def refuse_single_run_options(flags: Mapping[str, Any]) -> None:
-    """Say so where something is asked for that only one result can have."""
-    for name in SINGLE_RUN_OPTIONS:
-        if flags.get(name):
+def refuse_single_run_options(flags: HostFlags) -> None:
+    """Refuse flags whose file or configuration only one result can have."""
+    for row in flag_rows(type(flags)):
+        if row.name in SINGLE_RUN_OPTIONS and getattr(flags, row.name):
             raise BadInput(
-                f"--{name.replace('_', '-')} is for one result, and several kinds of GPU give several; each run folder "
+                f"{row.title} is for one result, and several kinds of GPU give several; each run folder "
                 "has its own files, and `assay threshold apply RUN` writes a configuration from one of them."
             )
 

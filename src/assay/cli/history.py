@@ -24,7 +24,7 @@ from assay.cli.flags import (
     output_flag,
     verb,
 )
-from assay.core.errors import BadInput, GateFailed
+from assay.core.errors import AssayError, BadInput, GateFailed, StopRequested
 from assay.core.format import MAX_CALLS
 
 if TYPE_CHECKING:
@@ -431,3 +431,27 @@ def export_history(flags: HistoryExportFlags) -> int:
         else:
             write_lines(file, lines)
     return 0
+
+
+def import_into_history(folder: Path) -> None:
+    """Put a finished run into the history, unless that is switched off; a failure is one line and harms nothing.
+
+    Raises:
+        StopRequested: A signal arrived; the message says how to import the run later.
+    """
+    from assay.cli import show
+
+    try:
+        from assay.store.history.database import history_location
+        from assay.store.history.importing import import_run
+
+        if (location := history_location()) is not None:
+            import_run(folder, location)
+    except StopRequested as stopped:
+        hint = f"`assay history import {show.short_path(folder)}` enters it into the history"
+        raise StopRequested(f"{stopped}; everything measured is kept, and {hint}.") from None
+    except Exception as error:  # noqa: BLE001 - the run is measured and kept, whatever this is
+        message = str(error) if isinstance(error, AssayError) else f"{type(error).__name__}: {error}"
+        hint = f"`assay history import {show.short_path(folder)}` tries again"
+        reason = " ".join(message.split()).rstrip(".")
+        click.echo(f"warning: this run is not in the history: {reason}; {hint}", err=True)

@@ -30,6 +30,7 @@ from assay.core.processes import acknowledge_stop, stop_on_signals, stop_reason
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
 GROUPS = {
     "contention": "Measure how contention changes timings and tuner picks.",
@@ -123,8 +124,6 @@ def _error_message(error: BaseException) -> tuple[str, int]:
     elif isinstance(error, OSError) and (friendly := _environment_error_message(error)) is not None:
         sentence, code = str(friendly), friendly.exit_code
     else:
-        from assay.cli.crash_report import save_crash_report
-
         sentence, code = save_crash_report(error), EXIT_INTERNAL_ERROR
     return f"assay: {sentence}", code
 
@@ -134,3 +133,41 @@ def _environment_error_message(error: OSError) -> AssayError | None:
     from assay.core.files import explain_os_error
 
     return explain_os_error(error)
+
+
+def save_crash_report(error: BaseException) -> str:
+    """Save the traceback of a bug in Assay; return the sentence for the user."""
+    import platform
+    import secrets
+    import shlex
+    import traceback
+
+    text = "\n".join(
+        (
+            f"assay {__version__}, Python {platform.python_version()}, {platform.platform()}",
+            f"command: {shlex.join(sys.argv)}",
+            "".join(traceback.format_exception(error)),
+        )
+    )
+    what = f"This is a defect of Assay ({type(error).__name__}: {error})."
+    path = crash_folder() / f"defect-{secrets.token_hex(4)}.txt"
+    try:
+        path.write_text(text, encoding="utf-8", errors="backslashreplace")
+    except OSError as problem:
+        return f"{what} Please report it; its traceback could not be kept ({problem})."
+    return f"{what} Please report it with {path}."
+
+
+def crash_folder() -> Path:
+    """Return the folder of crash reports; the temporary folder when our own cannot be written."""
+    import tempfile
+    from pathlib import Path
+
+    from assay.core.files import home_folder
+
+    try:
+        folder = home_folder() / "defects"
+        folder.mkdir(exist_ok=True)
+    except (AssayError, OSError):
+        return Path(tempfile.gettempdir())
+    return folder

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from assay.cli.commands import OTHER
-from assay.cli.flags import JsonFlags, argument, flag, min_effect_flag, verb
+from assay.cli.flags import LATEST_RUN, JsonFlags, argument, flag, min_effect_flag, verb
 from assay.core.errors import BadInput
 
 if TYPE_CHECKING:
@@ -52,7 +52,6 @@ def analyse_variability(flags: VariabilityFlags) -> int:
         assay power variability fleet/rack1 fleet/rack2 -o fleet/report
     """
     from assay.cli import show
-    from assay.cli.scaling_analyse import text_only_page
     from assay.core.files import replace_atomically
     from assay.experiments.power.rows import GPUS_FILE, GpuRow, add_racks, load_rows, read_racks
     from assay.experiments.power.variability.analysis import analyse_fleet
@@ -63,7 +62,7 @@ def analyse_variability(flags: VariabilityFlags) -> int:
     from assay.reports.html import write_report
     from assay.reports.terminal import print_page
 
-    paths = flags.runs or (Path("runs/latest"),)
+    paths = flags.runs or (LATEST_RUN,)
     racks = read_racks(flags.racks) if flags.racks is not None else None
     rows_read = load_rows(paths, GPUS_FILE, GpuRow)
     rows, strange = add_racks(rows_read.rows, racks) if racks is not None else (rows_read.rows, ())
@@ -93,7 +92,7 @@ def analyse_variability(flags: VariabilityFlags) -> int:
         data = {**findings.as_json(), "unusable": rows_read.unusable, "notes": notes}
         click.echo(json.dumps({**data, "files": files}, indent=2, ensure_ascii=False))
     else:
-        print_page(text_only_page(shown), show.console(stderr=False))
+        print_page(show.text_only_page(shown), show.console(stderr=False))
     screen = show.console(stderr=True)
     screen.print(f"Report: {show.short_path(folder)}/report.html", markup=False, soft_wrap=True)
     return 0
@@ -160,7 +159,6 @@ def plan_power_budget(flags: BudgetFlags) -> int:
         assay power budget --watts 10200 --overhead 1800 --min-share 70% rack7
     """
     from assay.cli import show
-    from assay.cli.scaling_analyse import text_only_page
     from assay.core.errors import BadInput
     from assay.experiments.power.budget import (
         budget_findings,
@@ -174,7 +172,7 @@ def plan_power_budget(flags: BudgetFlags) -> int:
     from assay.reports.html import write_report
     from assay.reports.terminal import print_page
 
-    paths = flags.runs or (Path("runs/latest"),)
+    paths = flags.runs or (LATEST_RUN,)
     others = load_rows([path for path in paths if path.is_dir() or has_no_sweep_rows(path)], GPUS_FILE, GpuRow)
     sweeps = load_rows([path for path in paths if not has_no_sweep_rows(path)], SWEEP_FILE, SweepRow)
     if not sweeps.rows:
@@ -196,7 +194,7 @@ def plan_power_budget(flags: BudgetFlags) -> int:
         files = [str(file) for file in written_files]
         click.echo(json.dumps({**data, "files": files}, indent=2, ensure_ascii=False))
     else:
-        brief = text_only_page(shown)
+        brief = show.text_only_page(shown)
         sections = tuple(section for section in brief.sections if section.title != "Commands")
         print_page(brief.model_copy(update={"sections": sections}), show.console(stderr=False))
         if plan.binds:

@@ -6,15 +6,15 @@ What can be measured and what has been; redraw a report; continue a run.
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import click
 
 from assay.cli.flags import LATEST_RUN, JsonFlags, argument, output_dir_flag, output_flag, verb
-from assay.cli.host_options import dispatch_remote, host_options
-from assay.cli.params import history_option, json_option
-from assay.cli.params import verb as older_verb
+from assay.cli.host_flags import HostFlags, dispatch_remote
+from assay.core.errors import BadInput, MachineCannot
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -96,7 +96,6 @@ def device_rows() -> list[dict[str, Any]]:
 
 def run_folder_rows(output_dir: Path) -> list[dict[str, Any]]:
     """Return the runs under a folder, oldest first."""
-    from assay.core.errors import BadInput
     from assay.store.run_folder import RunFolder, run_paths
 
     rows: list[dict[str, Any]] = []
@@ -149,19 +148,17 @@ def redraw_report(flags: ReportFlags) -> int:
     if run.is_file():
         return report_recording(run, perfetto, as_json=as_json)
     from assay.cli.measuring import show_result
-    from assay.core.errors import BadInput
     from assay.experiments.base import find_experiment
     from assay.hosts.fleet.folder import is_fleet
     from assay.runner import conclude
     from assay.store.run_folder import RunFolder
 
     if is_fleet(run):
-        from assay.cli import fleet_report
+        from assay.cli import fleet
 
         if perfetto is not None:
             raise BadInput(f"{run} is a fleet; --perfetto draws one of the runs in it.")
-
-        return fleet_report.report_fleet(run, as_json=as_json)
+        return fleet.report_fleet(run, as_json=as_json)
     folder = RunFolder.open(run)
     if not folder.records():
         raise BadInput(f"{run} has no records yet; `assay resume {run}` measures them.")
@@ -172,7 +169,6 @@ def redraw_report(flags: ReportFlags) -> int:
 
 def write_run_trace(records: Records, run: Path, path: Path) -> None:
     """Write what was recorded beside a run as a trace: counters, and a slice for each trial."""
-    from assay.core.errors import MachineCannot
     from assay.monitor.perfetto import write_trace
 
     if all(record.sensors is None for record in records):
@@ -202,36 +198,33 @@ def report_recording(path: Path, perfetto: Path | None, *, as_json: bool) -> int
     return 0
 
 
-@older_verb("resume")
-@click.argument("run", type=click.Path(path_type=Path), default="runs/latest")
-@json_option
-@history_option
-@host_options()
-@click.pass_context
-def resume_run(ctx: click.Context, /, **flags: Any) -> int:
+class ResumeFlags(HostFlags):
+    """What `assay resume` can be asked for."""
+
+    run: Path = argument("[RUN]", default=LATEST_RUN)
+
+
+@verb("resume", ResumeFlags)
+def resume_run(flags: ResumeFlags) -> int:
     """Resume a run that was stopped or failed.
 
     Complete blocks are kept. A block that is incomplete or has a failed trial is measured again; the records keep the
     previous attempt. Resuming on a different machine is refused. RUN may be a fleet: then only its missing nodes are
     measured.
     """
-    import os
-
     from assay.cli import measuring
-    from assay.cli.measuring import checkouts_for_resume
-    from assay.core.errors import MachineCannot
     from assay.experiments.base import find_experiment
     from assay.hosts.fleet.folder import is_fleet
     from assay.machine.detect import detect
     from assay.store.run_folder import RunFolder
 
-    if is_fleet(flags["run"]):
-        from assay.cli import fleet
+    if is_fleet(flags.run):
+        from assay.cli.fleet import resume_fleet
 
-        return fleet.resume_fleet(ctx, flags)
-    folder = RunFolder.open(flags["run"])
+        return resume_fleet(flags, flags.run)
+    folder = RunFolder.open(flags.run)
     folder.verify(lost_samples=True)
-    if (code := dispatch_remote(ctx, flags)) is not None:
+    if (code := dispatch_remote(flags)) is not None:
         return code
     experiment = find_experiment(folder.plan.experiment)
     try:
@@ -240,10 +233,8 @@ def resume_run(ctx: click.Context, /, **flags: Any) -> int:
         raise MachineCannot(f"The run was started from {folder.plan.cwd}: {error.strerror}.") from None
     before = len(folder.decisions())
     machine = detect(name_host=folder.machine.hostname is not None)
-    with checkouts_for_resume(experiment, folder, machine):
-        code = measuring.continue_run(
-            experiment, folder, machine, as_json=flags["as_json"], remembered=flags["history"]
-        )
+    with measuring.checkouts_for_resume(experiment, folder, machine):
+        code = measuring.continue_run(experiment, folder, machine, as_json=flags.as_json, remembered=flags.history)
     if len(folder.decisions()) == before:
         click.echo("Nothing was left to measure.", err=True)
     if experiment.name == "energy":

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from assay.cli import show
 from assay.cli.flags import JsonFlags, UnsureFlags, argument, decide_flag, flag, output_flag, verb
 from assay.core.errors import BadInput, GateFailed
 
@@ -46,7 +47,6 @@ def analyse_scaling(flags: ScalingAnalyseFlags) -> int:
         assay scaling analyse runs/latest
         assay scaling analyse benchmark_results --min-efficiency 0.7 --unsure fail
     """
-    from assay.cli import show
     from assay.experiments.scaling.figures import draw_figures
     from assay.experiments.scaling.saved_results import (
         REQUIRED_EFFICIENCY,
@@ -74,7 +74,7 @@ def analyse_scaling(flags: ScalingAnalyseFlags) -> int:
         data = {**all_findings.as_json(), "unusable": list(sources.unusable), "files": [str(file) for file in files]}
         click.echo(json.dumps(data, indent=2, ensure_ascii=False))
     else:
-        print_page(text_only_page(shown), show.console(stderr=False))
+        print_page(show.text_only_page(shown), show.console(stderr=False))
     screen = show.console(stderr=True)
     screen.print(f"Written: {', '.join(show.short_path(file) for file in files)}", markup=False, soft_wrap=True)
     if flags.min_efficiency is not None:
@@ -108,20 +108,9 @@ def write_sheets(page: Page, drawings: ScalingFigures, folder: Path) -> list[Pat
         replace_atomically(folder / file, to_panels(figures))
         files.append(folder / file)
     buffer = io.StringIO()
-    print_page(text_only_page(page), Console(file=buffer, width=WIDTH, color_system=None))
+    print_page(show.text_only_page(page), Console(file=buffer, width=WIDTH, color_system=None))
     replace_atomically(folder / REPORT, buffer.getvalue().encode())
     return [*files, folder / REPORT]
-
-
-def text_only_page(page: Page) -> Page:
-    """Return what of a page is written rather than drawn."""
-    from assay.core.page import Table, Text
-
-    sections = (
-        section.model_copy(update={"elements": tuple(e for e in section.elements if isinstance(e, Text | Table))})
-        for section in page.sections
-    )
-    return page.model_copy(update={"sections": tuple(section for section in sections if section.elements)})
 
 
 def refuse_undecidable_gate(per_rate: Sequence[JudgedRow]) -> None:

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from assay.cli.flags import flag_rows
 from assay.core.errors import AssayError, BadInput
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
-    import click
     from pydantic import JsonValue
 
+    from assay.cli.host_flags import HostFlags
     from assay.hosts.base import UploadedFile
 
 READ_LIMIT_BYTES = 1 << 20
@@ -142,7 +143,7 @@ def remote_words(words: Iterable[str], luggage: UploadList) -> tuple[str, ...]:
 
 
 def prepare_upload(
-    ctx: click.Context, flags: Mapping[str, Any], words: tuple[str, ...], number: str
+    flags: HostFlags, words: tuple[str, ...], number: str
 ) -> tuple[Path, tuple[str, ...], tuple[UploadedFile, ...]]:
     """Return where an order starts from, its words as they make sense elsewhere, and the files that go along.
 
@@ -153,24 +154,24 @@ def prepare_upload(
     from assay.hosts.remote.download import remote_runs_folder
 
     runs_folder = remote_runs_folder(number)
-    if "run" in flags:
+    if flags.run is not None:
         from assay.store.run_folder import RunFolder
 
-        run = RunFolder.open(flags["run"])
+        run = RunFolder.open(flags.run)
         luggage = UploadList(Path(run.plan.cwd))
         for path in _files_of_first_run(run.path):
             luggage.add(path)
         luggage.translate(run.path / "plan.json", around=False)
         there = f"{runs_folder}/{run.path.name}"
-        words = tuple(there if Path(word) == flags["run"] else word for word in words)
+        words = tuple(there if Path(word) == flags.run else word for word in words)
         words = words if there in words else (*words, there)  # it was not named, but is the latest
         folder = UploadedFile(local_path=str(run.path), remote_path=there)
         return Path(run.plan.cwd), words, (*luggage.shipped(), folder)
     luggage = UploadList(Path.cwd())
-    for path in flags["ship"]:
+    for path in flags.ship:
         luggage.add(path)
     words = remote_words(words, luggage)
-    if any(parameter.name == "output_dir" for parameter in ctx.command.params):
+    if any(row.name == "output_dir" for row in flag_rows(type(flags))):
         cut = words.index("--") if "--" in words else len(words)
         words = (*words[:cut], "--output-dir", runs_folder, *words[cut:])
     return Path.cwd(), words, luggage.shipped()

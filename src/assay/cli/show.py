@@ -98,3 +98,14 @@ def result_data(findings: RunResult, folder: Path | None) -> dict[str, JsonValue
         "findings": [finding.as_json() for finding in findings.findings.findings],
         "records": [record.as_json() for record in findings.records],
     }
+
+
+def text_only_page(page: Page) -> Page:
+    """Return what of a page is written rather than drawn."""
+    from assay.core.page import Table, Text
+
+    sections = (
+        section.model_copy(update={"elements": tuple(e for e in section.elements if isinstance(e, Text | Table))})
+        for section in page.sections
+    )
+    return page.model_copy(update={"sections": tuple(section for section in sections if section.elements)})
