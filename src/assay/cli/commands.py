@@ -1,13 +1,15 @@
-"""Commands and their help, built from `flag_table.py`: a verb's module is imported only when the verb runs.
+"""Commands and their help, built from `flag_table.json`: a verb's module is imported only when the verb runs.
 
 Nothing here imports pydantic, so that ``--help`` answers at once.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import click
@@ -58,6 +60,24 @@ class VerbRow(NamedTuple):
     module: str
     help: str
     flags: tuple[FlagRow, ...]
+
+
+FLAG_TABLE = Path(__file__).with_name("flag_table.json")
+"""What `--help` shows and click needs, written by `make flag-table` from the classes of flags."""
+
+
+def load_verbs() -> dict[str, VerbRow]:
+    """Return every verb from the table; a flag given by its name there is shared by several verbs."""
+    table = json.loads(FLAG_TABLE.read_text(encoding="utf-8"))
+
+    def flag_row(entry: str | dict[str, Any]) -> FlagRow:
+        values = table["flags"][entry] if isinstance(entry, str) else entry
+        return FlagRow(**{**values, "choices": tuple(values.get("choices", ()))})
+
+    return {
+        path: VerbRow(verb["module"], verb["help"], tuple(map(flag_row, verb["flags"])))
+        for path, verb in table["verbs"].items()
+    }
 
 
 @dataclass(frozen=True)

@@ -13,20 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from assay.cli import flags as cli
+from assay.cli import show
 from assay.cli.commands import OTHER
-from assay.cli.flags import (
-    LATEST_RUN,
-    JsonFlags,
-    OutputFile,
-    RegressionGateFlags,
-    UnsureFlags,
-    argument,
-    flag,
-    min_effect_flag,
-    output_flag,
-    verb,
-    what_flag,
-)
 from assay.core.errors import BadInput, GateFailed
 from assay.core.files import replace_atomically, translate_os_errors
 from assay.core.values import SCHEMA_VERSION
@@ -41,18 +30,18 @@ if TYPE_CHECKING:
     from assay.experiments.energy.compare import ComparedPoint
 
 
-class CompareFlags(RegressionGateFlags, UnsureFlags, JsonFlags):
+class CompareFlags(cli.RegressionGateFlags, cli.UnsureFlags, cli.JsonFlags):
     """What `assay compare` can be asked for."""
 
-    results: tuple[str, ...] = argument("RESULT...", default=())
-    quantities: tuple[str, ...] = what_flag(
+    results: tuple[str, ...] = cli.argument("RESULT...", default=())
+    quantities: tuple[str, ...] = cli.what_flag(
         "--quantity", default=(), metavar="NAME", help="Compare only this, such as call_us; repeatable."
     )
-    minimum_effect: float = min_effect_flag(0.02)
-    output: OutputFile | None = output_flag("--output -o", metavar="FILE", help="Write the report as Markdown.")
+    minimum_effect: float = cli.min_effect_flag(0.02)
+    output: cli.OutputFile | None = cli.output_flag("--output -o", metavar="FILE", help="Write the report as Markdown.")
 
 
-@verb("compare", CompareFlags)
+@cli.verb("compare", CompareFlags)
 def compare_with_first(flags: CompareFlags) -> int:
     """Compare results with the first one, quantity by quantity.
 
@@ -65,12 +54,10 @@ def compare_with_first(flags: CompareFlags) -> int:
         assay compare runs/before runs/after --fail-on-regression --min-effect 5%
         assay compare t4.json l4.json a100.json -o gpus.md
     """
-    from assay.cli import show
     from assay.experiments.compare.pairing import align_results
     from assay.experiments.compare.report import build_page, compare_results
     from assay.experiments.compare.sources import read_source
     from assay.reports.markdown import to_markdown
-    from assay.reports.terminal import print_page
 
     if flags.unsure == "fail" and not flags.fail_on_regression:
         raise BadInput("--unsure fail needs --fail-on-regression.")
@@ -81,12 +68,9 @@ def compare_with_first(flags: CompareFlags) -> int:
     report_page = build_page(result)
     if flags.output is not None:
         replace_atomically(flags.output, to_markdown(report_page, {}).encode())
-    if flags.as_json:
-        click.echo(json.dumps(result.as_json(), indent=2, ensure_ascii=False))
-    else:
-        print_page(report_page, show.console(stderr=False))
+    show.print_result(result.as_json(), report_page, as_json=flags.as_json)
     if flags.output is not None:
-        show.console(stderr=True).print(f"Report: {show.short_path(flags.output)}", markup=False, soft_wrap=True)
+        click.echo(f"Report: {show.short_path(flags.output)}", err=True)
     if flags.fail_on_regression:
         apply_gate(result, strict=flags.unsure == "fail")
     return 0
@@ -142,21 +126,21 @@ def apply_gate(result: ComparisonResult, *, strict: bool) -> None:
     click.echo(f"The gate {outcome}.{skipped}", err=True)
 
 
-class VarianceFlags(JsonFlags):
+class VarianceFlags(cli.JsonFlags):
     """What `assay contention variance` can be asked for."""
 
-    baseline: tuple[str, ...] = argument("BASELINE...", default=())
-    against: tuple[str, ...] = flag(
+    baseline: tuple[str, ...] = cli.argument("BASELINE...", default=())
+    against: tuple[str, ...] = cli.flag(
         default=(), style="rest", item=r"[^-].*", metavar="CONCURRENT...", help="Results to compare with the baseline."
     )
-    phase: Literal["naive", "isolated", "again"] = flag(
+    phase: Literal["naive", "isolated", "again"] = cli.flag(
         default="naive", help="Phase of `assay contention run` to compare with its baseline."
     )
-    minimum_effect: float = min_effect_flag(0.01, OTHER)
-    output: Path | None = flag("--output -o", metavar="DIR", help="Write report.md and report.html.")
+    minimum_effect: float = cli.min_effect_flag(0.01, OTHER)
+    output: Path | None = cli.flag("--output -o", metavar="DIR", help="Write report.md and report.html.")
 
 
-@verb("contention variance", VarianceFlags)
+@cli.verb("contention variance", VarianceFlags)
 def compare_variance(flags: VarianceFlags) -> int:
     """Compare times, spread and picked configurations of two groups of results.
 
@@ -168,11 +152,9 @@ def compare_variance(flags: VarianceFlags) -> int:
         assay contention variance baseline/*.json --against concurrent/*.json
         assay contention variance base0.json,base1.json conc0.json,conc1.json
     """
-    from assay.cli import show
     from assay.experiments.compare.kernel_report import analyse_kernels, build_page
     from assay.experiments.compare.kernels import compare_kernels, describe_not_comparable
     from assay.reports.html import write_report
-    from assay.reports.terminal import print_page
 
     report, minimum_effect = flags.output, flags.minimum_effect
     groups = read_groups(flags.baseline, flags.against, flags.phase)
@@ -184,14 +166,11 @@ def compare_variance(flags: VarianceFlags) -> int:
     report_page = build_page(kernels, analysis, groups, minimum_effect)
     if report is not None:
         write_report(report_page, report)
-    if flags.as_json:
-        unusable = [note for group in groups for note in group.unusable]
-        data = {**analysis.as_json(), "unusable": unusable, "not_comparable": list(different)}
-        click.echo(json.dumps(data, indent=2, ensure_ascii=False))
-    else:
-        print_page(report_page, show.console(stderr=False))
+    unusable = [note for group in groups for note in group.unusable]
+    data = {**analysis.as_json(), "unusable": unusable, "not_comparable": list(different)}
+    show.print_result(data, report_page, as_json=flags.as_json)
     if report is not None:
-        show.console(stderr=True).print(f"Report: {show.short_path(report)}/report.html", markup=False, soft_wrap=True)
+        click.echo(f"Report: {show.short_path(report)}/report.html", err=True)
     return 0
 
 
@@ -232,21 +211,19 @@ def no_common_kernels(groups: tuple[TuningGroup, TuningGroup]) -> str:
 SUFFIXES = (".html", ".md", ".png", ".json")
 
 
-class EnergyCompareFlags(JsonFlags):
+class EnergyCompareFlags(cli.JsonFlags):
     """What `assay energy compare` can be asked for."""
 
-    runs: tuple[Path, ...] = argument("RUN...", default=())
-    by: ComparedBy | None = flag(
-        metavar="FACTOR",
-        shown="what differs",
-        help="Compare the values of model, batch, placement, mode, gpu or run.",
+    runs: tuple[Path, ...] = cli.argument("RUN...", default=())
+    by: ComparedBy | None = cli.flag(
+        metavar="FACTOR", shown="what differs", help="Compare the values of model, batch, placement, mode, gpu or run."
     )
-    of: ComparedPhase | None = flag(
+    of: ComparedPhase | None = cli.flag(
         metavar="PHASE",
         shown="decode; requests if a server is included",
         help="Tokens of: decode, prefill or requests.",
     )
-    outputs: tuple[Path, ...] = flag(
+    outputs: tuple[Path, ...] = cli.flag(
         "--output -o",
         default=(),
         metavar="PATH",
@@ -254,7 +231,7 @@ class EnergyCompareFlags(JsonFlags):
     )
 
 
-@verb("energy compare", EnergyCompareFlags)
+@cli.verb("energy compare", EnergyCompareFlags)
 def compare_energy(flags: EnergyCompareFlags) -> int:
     """Compare tokens/s and J/token across cells of `assay energy run`, with the Pareto front.
 
@@ -265,15 +242,13 @@ def compare_energy(flags: EnergyCompareFlags) -> int:
         assay energy compare llama-1b.csv llama-8b.csv --by model -o pareto.png
         assay energy compare runs/one-gpu runs/four-gpus --by placement -o out.html
     """
-    from assay.cli import show
     from assay.experiments.energy.compare import choose_compared_by, comparison_page
     from assay.experiments.energy.compare_sources import build_points, choose_phase, read_sources
-    from assay.reports.terminal import print_page
 
     for path in flags.outputs:
         if path.suffix and path.suffix.lower() not in SUFFIXES:
             raise BadInput(f"--output {path} must end in {', '.join(SUFFIXES)}, or be a folder.")
-    sources = read_sources(flags.runs or (LATEST_RUN,))
+    sources = read_sources(flags.runs or (cli.LATEST_RUN,))
     of: ComparedPhase = flags.of or choose_phase(sources.rows)
     cells = build_points(sources.rows, of)
     by: ComparedBy = flags.by or choose_compared_by(cells)
@@ -281,15 +256,12 @@ def compare_energy(flags: EnergyCompareFlags) -> int:
     report_page = comparison_page(cells, of, by, notes=notes)
     data = comparison_data(cells, of, by, report_page, notes)
     files = [file for path in flags.outputs for file in write_comparison(report_page, data, path)]
-    if flags.as_json:
-        click.echo(json.dumps({**data, "files": [str(file) for file in files]}, indent=2, ensure_ascii=False))
-    else:
-        print_page(show.text_only_page(report_page), show.console(stderr=False))
-    screen = show.console(stderr=True)
+    data["files"] = [str(file) for file in files]
+    show.print_result(data, show.text_only_page(report_page), as_json=flags.as_json)
     if files:
-        screen.print(f"Written: {', '.join(show.short_path(file) for file in files)}", markup=False, soft_wrap=True)
+        click.echo(f"Written: {', '.join(show.short_path(file) for file in files)}", err=True)
     elif report_page.figures and not flags.as_json:
-        screen.print("`-o pareto.png` draws the Pareto figure, `-o report.html` all of it.", markup=False)
+        click.echo("`-o pareto.png` draws the Pareto figure, `-o report.html` all of it.", err=True)
     return 0
 
 

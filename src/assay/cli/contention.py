@@ -9,21 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from assay.cli.flags import (
-    HOW,
-    NAME,
-    CacheFlags,
-    MeasureFlags,
-    cooldown_flag,
-    gpus_flag,
-    how_flag,
-    min_effect_flag,
-    option_of,
-    param_flag,
-    parse_assignments,
-    verb,
-    what_flag,
-)
+from assay.cli import flags as cli
 from assay.cli.host_flags import DurationEstimate, HostFlags, dispatch_remote
 from assay.core.errors import BadInput
 from assay.core.format import MAX_PROCESSES, MAX_REPEATS
@@ -45,17 +31,22 @@ TUNABLE_IMPLS = {"pick": {"cuda": "triton", "cpu": "numpy"}, "triton": {"cuda": 
 def aggressor_flag(shown: str = "") -> Any:
     """Return the flag that names concurrent loads."""
     help_text = f"Concurrent loads: {AGGRESSORS}, or any workload."
-    return what_flag("--aggressor", default=(), item=NAME, metavar="NAME...", shown=shown, help=help_text)
+    return cli.what_flag("--aggressor", default=(), item=cli.NAME, metavar="NAME...", shown=shown, help=help_text)
 
 
-class ContentionRunFlags(MeasureFlags, HostFlags):
+class ContentionRunFlags(cli.MeasureFlags, HostFlags):
     """What `assay contention run` can be asked for."""
 
-    benchmarks: tuple[str, ...] = what_flag(
-        "--benchmark", aliases="--kernel", default=(), item=NAME, metavar="NAME...", help="Workloads to time and tune."
+    benchmarks: tuple[str, ...] = cli.what_flag(
+        "--benchmark",
+        aliases="--kernel",
+        default=(),
+        item=cli.NAME,
+        metavar="NAME...",
+        help="Workloads to time and tune.",
     )
-    params: tuple[str, ...] = param_flag()
-    workers: int | None = what_flag(
+    params: tuple[str, ...] = cli.param_flag()
+    workers: int | None = cli.what_flag(
         "--workers-per-device",
         ge=1,
         le=MAX_PROCESSES,
@@ -63,16 +54,16 @@ class ContentionRunFlags(MeasureFlags, HostFlags):
         help="Processes per device.",
     )
     aggressors: tuple[str, ...] = aggressor_flag()
-    tuner: Literal["pick", "triton", "helion", "none"] | None = what_flag(shown="pick", help="Auto-tuner to run.")
-    tuner_command: str | None = what_flag(
+    tuner: Literal["pick", "triton", "helion", "none"] | None = cli.what_flag(shown="pick", help="Auto-tuner to run.")
+    tuner_command: str | None = cli.what_flag(
         metavar="'CMD {output}'", help="Tuner of your own; it writes JSON to {output}."
     )
-    budget_s: float | None = how_flag(gt=0, shown="5m", help="Total time; blocks repeat to fill it.")
-    duration_s: float | None = how_flag(gt=0, shown="from --budget", help="Time per trial, with tuning.")
-    repeat: int | None = how_flag(ge=1, le=MAX_REPEATS, shown="as many as fit", help="Number of blocks.")
-    cooldown_s: float = cooldown_flag()
-    minimum_effect: float = min_effect_flag(ContentionOptions, HOW)
-    quick: bool = how_flag(default=False, help="Quick first look: a budget of 60s.")
+    budget_s: float | None = cli.how_flag(gt=0, shown="5m", help="Total time; blocks repeat to fill it.")
+    duration_s: float | None = cli.how_flag(gt=0, shown="from --budget", help="Time per trial, with tuning.")
+    repeat: int | None = cli.how_flag(ge=1, le=MAX_REPEATS, shown="as many as fit", help="Number of blocks.")
+    cooldown_s: float = cli.cooldown_flag()
+    minimum_effect: float = cli.min_effect_flag(ContentionOptions, cli.HOW)
+    quick: bool = cli.how_flag(default=False, help="Quick first look: a budget of 60s.")
 
     def estimate_duration(self) -> DurationEstimate:
         """Return its budget."""
@@ -91,7 +82,7 @@ class ContentionRunFlags(MeasureFlags, HostFlags):
         return self.benchmarks
 
 
-@verb("contention run", ContentionRunFlags)
+@cli.verb("contention run", ContentionRunFlags)
 def measure_contention(flags: ContentionRunFlags) -> int:
     """Time and tune alone, concurrently, concurrently with isolation, and alone again.
 
@@ -131,12 +122,14 @@ def build_options(flags: ContentionRunFlags, machine: Machine) -> ContentionOpti
     tunable = tuple(tuner is not None and can_tune(tuner, subject) for subject in subjects_to_time)
     if flags.tuner in TUNABLE_IMPLS and not any(tunable):
         raise BadInput(f"{subjects_to_time[0].label} has no configurations to tune; use --tuner none to time it.")
+    # Groups of cores are disjoint, so a single worker in each would not contend: two make them compete.
+    default_workers = 2 if kind == "cpu" and not flags.aggressors else 1
     options = flags.fill(
         ContentionOptions,
         subjects=subjects_to_time,
         tunable=tunable,
         devices=devices,
-        workers=flags.workers or default_workers(kind, flags.aggressors),
+        workers=flags.workers or default_workers,
         aggressors=tuple(load for word in flags.aggressors for load in resolve_aggressors([word], kind)),
         tuner=tuner if any(tunable) else None,
         tuner_command=command_line,
@@ -146,7 +139,7 @@ def build_options(flags: ContentionRunFlags, machine: Machine) -> ContentionOpti
 
 def subjects(flags: ContentionRunFlags, kind: str, tuner: str | None) -> tuple[Subject, ...]:
     """Return what is timed: as named, in an implementation that the tuner finds configurations in."""
-    params, names = parse_assignments(flags.params), flags.benchmarks
+    params, names = cli.parse_assignments(flags.params), flags.benchmarks
     if params and not names:
         raise BadInput("--param needs --benchmark: name the workloads it applies to.")
     chosen = [subject(name, kind, tuner, params) for name in names or default_benchmarks(kind, tuner)]
@@ -154,14 +147,6 @@ def subjects(flags: ContentionRunFlags, kind: str, tuner: str | None) -> tuple[S
         if tuner in {"triton", "helion"} and subject_to_time.impl != tuner:
             raise BadInput(f"--tuner {tuner} tunes only workloads named NAME@{tuner}, not {subject_to_time.label}.")
     return tuple({(s.workload, s.impl): s for s in chosen}.values())
-
-
-def default_workers(kind: str, aggressors: tuple[str, ...]) -> int:
-    """Return how many processes share a device where none are asked for.
-
-    Groups of cores are disjoint, so a single worker in each meets nobody: two make them compete.
-    """
-    return 2 if kind == "cpu" and not aggressors else 1
 
 
 def default_benchmarks(kind: str, tuner: str | None) -> tuple[str, ...]:
@@ -217,29 +202,29 @@ FEWEST_BLOCKS = 3
 """A budget is shared out so that this many blocks fit: with fewer, intervals say next to nothing."""
 
 
-class MatrixFlags(CacheFlags, MeasureFlags, HostFlags):
+class MatrixFlags(cli.CacheFlags, cli.MeasureFlags, HostFlags):
     """What `assay contention matrix` can be asked for."""
 
-    victims: tuple[str, ...] = what_flag(
-        "--victim", default=(), item=NAME, metavar="NAME...", help="Workloads to time."
+    victims: tuple[str, ...] = cli.what_flag(
+        "--victim", default=(), item=cli.NAME, metavar="NAME...", help="Workloads to time."
     )
     aggressors: tuple[str, ...] = aggressor_flag("all that fit")
-    params: tuple[str, ...] = param_flag("Set a parameter of the victims.")
-    gpus: tuple[str, ...] = gpus_flag("one")
-    duration_s: float | None = option_of(
-        MatrixOptions, "duration_s", optional=True, group=HOW, help="Time per trial, without startup."
+    params: tuple[str, ...] = cli.param_flag("Set a parameter of the victims.")
+    gpus: tuple[str, ...] = cli.gpus_flag("one")
+    duration_s: float | None = cli.how_option(
+        MatrixOptions, "duration_s", optional=True, help="Time per trial, without startup."
     )
-    repeat: int | None = option_of(
-        MatrixOptions, "repeat", optional=True, group=HOW, le=MAX_REPEATS, help="Number of blocks."
+    repeat: int | None = cli.how_option(
+        MatrixOptions, "repeat", optional=True, le=MAX_REPEATS, help="Number of blocks."
     )
-    budget_s: float | None = how_flag(gt=0, help="Total time; shortens trials, drops blocks.")
-    cooldown_s: float = cooldown_flag()
-    minimum_effect: float = min_effect_flag(MatrixOptions, HOW)
-    in_turns: bool = how_flag("--interleave", default=False, help="Time all victims in one process, interleaved.")
-    quick: bool = how_flag(default=False, help="Quick first look: 0.5s per trial, 3 blocks.")
+    budget_s: float | None = cli.how_flag(gt=0, help="Total time; shortens trials, drops blocks.")
+    cooldown_s: float = cli.cooldown_flag()
+    minimum_effect: float = cli.min_effect_flag(MatrixOptions, cli.HOW)
+    in_turns: bool = cli.how_flag("--interleave", default=False, help="Time all victims in one process, interleaved.")
+    quick: bool = cli.how_flag(default=False, help="Quick first look: 0.5s per trial, 3 blocks.")
 
 
-@verb("contention matrix", MatrixFlags)
+@cli.verb("contention matrix", MatrixFlags)
 def measure_matrix(flags: MatrixFlags) -> int:
     """Measure every victim against every aggressor, with and without isolation.
 
@@ -264,7 +249,7 @@ def build_matrix_options(flags: MatrixFlags, machine: Machine) -> MatrixOptions:
 
     devices = flags.choose_first_device(machine)
     kind = kind_of(devices[0])
-    params = parse_assignments(flags.params)
+    params = cli.parse_assignments(flags.params)
     if params and not flags.victims:
         raise BadInput("--param needs --victim: name the workloads it applies to.")
     flags.refuse_cold_cache(kind)

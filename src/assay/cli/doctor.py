@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from assay.cli import show
 from assay.cli.flags import JsonFlags, flag, verb
 from assay.core.errors import BadInput, MachineCannot
 from assay.core.values import SCHEMA_VERSION
@@ -40,23 +40,18 @@ def check_this_machine(flags: DoctorFlags) -> int:
 
 def run_doctor(machine: Machine, gpus: tuple[str, ...], touch: Callable[[str], None], *, as_json: bool) -> int:
     """Collect every package's checks of this machine and show them; how a GPU is touched is passed in."""
-    from assay.cli import show
     from assay.machine.doctor import build_doctor_page, build_inference_yaml
-    from assay.reports.terminal import print_page
 
     chosen = test_gpus(machine, gpus, touch)
     yaml = build_inference_yaml(chosen) if gpus else None
     findings = collect_findings(machine, tuple(f"cuda:{gpu.index}" for gpu in chosen if not gpu.mig))
-    if as_json:
-        data = {
-            "schema": SCHEMA_VERSION,
-            "machine": machine.as_json(),
-            "findings": [finding.as_json() for finding in findings],
-            "inference_yaml": yaml,
-        }
-        click.echo(json.dumps(data, indent=2, ensure_ascii=False))
-    else:
-        print_page(build_doctor_page(machine, findings, yaml), show.console(stderr=False))
+    data = {
+        "schema": SCHEMA_VERSION,
+        "machine": machine.as_json(),
+        "findings": [finding.as_json() for finding in findings],
+        "inference_yaml": yaml,
+    }
+    show.print_result(data, build_doctor_page(machine, findings, yaml), as_json=as_json)
     return 0
 
 
@@ -127,11 +122,9 @@ def check_gpus(
     machine: Machine, flags: EnergyCheckFlags, touch: Callable[[str], None], ask: Callable[[], dict[str, Any]]
 ) -> int:
     """Look, tell and write; how GPUs are touched is handed in."""
-    from assay.cli import show
     from assay.cli.energy_run import gpu_indices
     from assay.core.files import replace_atomically
     from assay.experiments.energy.gpu_check import build_check_page, check_gpus, metered_only_note, recommend_config
-    from assay.reports.terminal import print_page
 
     output: Path | None = flags.output
     if output is not None and output.exists() and not flags.yes:
@@ -150,24 +143,19 @@ def check_gpus(
         replace_atomically(output, yaml.encode())
     line = f"assay energy run {output or CONFIG_NAME}"
     code = 0 if usable and len(usable) == len(checks) else MachineCannot.exit_code
-    if flags.as_json:
-        data = {
-            "schema": SCHEMA_VERSION,
-            "gpus": [check.as_json() for check in checks],
-            "torch": torch_report.get("torch"),
-            "note": metered_only_note(torch_report),
-            "no_gpu_reason": None if checks else machine.gpu_note,
-            "yaml": yaml,
-            "command": line,
-            "exit_code": code,
-        }
-        click.echo(json.dumps(data, indent=2, ensure_ascii=False))
-    else:
-        before = "" if output is not None else f"assay energy check -o {CONFIG_NAME}\n"
-        print_page(
-            build_check_page(machine, checks, yaml, f"{before}{line}", metered_only_note(torch_report)),
-            show.console(stderr=False),
-        )
+    data = {
+        "schema": SCHEMA_VERSION,
+        "gpus": [check.as_json() for check in checks],
+        "torch": torch_report.get("torch"),
+        "note": metered_only_note(torch_report),
+        "no_gpu_reason": None if checks else machine.gpu_note,
+        "yaml": yaml,
+        "command": line,
+        "exit_code": code,
+    }
+    before = "" if output is not None else f"assay energy check -o {CONFIG_NAME}\n"
+    page = build_check_page(machine, checks, yaml, f"{before}{line}", metered_only_note(torch_report))
+    show.print_result(data, page, as_json=flags.as_json)
     if code:
         reason = f"Only {len(usable)} of {len(checks)} GPUs can be used" if checks else "No GPU can be used here"
         click.echo(f"assay: {reason}.", err=True)

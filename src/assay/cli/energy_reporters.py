@@ -150,18 +150,14 @@ def check_writable(reporters: Sequence[EnergyReporter]) -> None:
         other = by_path.setdefault(path.absolute(), reporter)
         if other is not reporter:
             raise BadInput(f"Two reporters, {other.type} and {reporter.type}, would write the same file {path}.")
-        _check_reporter_file(path, reporter)
+        if path.is_dir():
+            raise BadInput(f"{path}, the file of the reporter {reporter.type}, is a folder.")
+        check_file(path)
+        if reporter.type in TABLES and path.is_file():
+            from assay.experiments.energy.export import parse_csv_table
 
-
-def _check_reporter_file(path: Path, reporter: EnergyReporter) -> None:
-    if path.is_dir():
-        raise BadInput(f"{path}, the file of the reporter {reporter.type}, is a folder.")
-    check_file(path)
-    if reporter.type in TABLES and path.is_file():
-        from assay.experiments.energy.export import parse_csv_table
-
-        with translate_os_errors(path):
-            parse_csv_table(path.read_bytes(), str(path), _known_columns(reporter))
+            with translate_os_errors(path):
+                parse_csv_table(path.read_bytes(), str(path), _known_columns(reporter))
 
 
 def _known_columns(reporter: EnergyReporter) -> Collection[str]:

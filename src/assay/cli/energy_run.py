@@ -13,17 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from assay.cli import flags as cli
 from assay.cli.energy_reporters import ReporterFiles, check_folder, reporter_hook
-from assay.cli.flags import (
-    ExperimentFlags,
-    argument,
-    how_flag,
-    output_flag,
-    parse_isolation,
-    timeout_flag,
-    verb,
-    what_flag,
-)
 from assay.cli.host_flags import HostFlags, dispatch_remote
 from assay.core.errors import BadInput, MachineCannot
 from assay.core.format import MAX_REPEATS, format_bytes
@@ -41,34 +32,34 @@ if TYPE_CHECKING:
     from assay.machine.model import Machine
 
 
-class EnergyRunFlags(ExperimentFlags, HostFlags):
+class EnergyRunFlags(cli.ExperimentFlags, HostFlags):
     """What `assay energy run` can be asked for."""
 
-    config: str | None = argument("[CONFIG.yaml]")
-    model: str | None = what_flag(metavar="NAME", help="Model: random:llama-1b, a folder, or a hub id.")
-    sets: tuple[str, ...] = what_flag(
+    config: str | None = cli.argument("[CONFIG.yaml]")
+    model: str | None = cli.what_flag(metavar="NAME", help="Model: random:llama-1b, a folder, or a hub id.")
+    sets: tuple[str, ...] = cli.what_flag(
         "--set", default=(), metavar="KEY=VALUE", help="Override a value: backend.device_ids=[0,1]."
     )
-    gpus: tuple[str, ...] = what_flag(
+    gpus: tuple[str, ...] = cli.what_flag(
         default=(), item=r"\d+|GPU-\S+", metavar="0,1", help="GPUs to run on, or of the server to meter."
     )
-    device: Literal["auto", "cuda", "cpu"] | None = what_flag(
+    device: Literal["auto", "cuda", "cpu"] | None = cli.what_flag(
         shown="from the file, or auto", help="Device of the model."
     )
-    allow_missing: bool = what_flag(default=False, help="Continue without missing GPUs if at least one is present.")
-    repeat: int | None = how_flag(ge=1, le=MAX_REPEATS, shown="from the file, or 3", help="Fresh processes.")
-    budget_s: float | None = how_flag(gt=0, help="Total time; starts nothing that would not fit.")
-    isolation: Isolation | None = how_flag(
-        parse=parse_isolation, metavar="LEVEL", shown="gpu; none on a CPU", help="none, gpu, cpu, numa or full."
+    allow_missing: bool = cli.what_flag(default=False, help="Continue without missing GPUs if at least one is present.")
+    repeat: int | None = cli.how_flag(ge=1, le=MAX_REPEATS, shown="from the file, or 3", help="Fresh processes.")
+    budget_s: float | None = cli.how_flag(gt=0, help="Total time; starts nothing that would not fit.")
+    isolation: Isolation | None = cli.how_flag(
+        parse=cli.parse_isolation, metavar="LEVEL", shown="gpu; none on a CPU", help="none, gpu, cpu, numa or full."
     )
-    timeout_s: float = timeout_flag(600.0)
-    seed: int | None = how_flag(shown="from the file, or 0", help="Random seed.")
-    quick: bool = how_flag(default=False, help="Quick first look: one process, windows of 2s, smallest sizes.")
-    reports: bool = output_flag(default=True, help="Write the reports named in the file.")
-    output_dir: Path | None = output_flag(shown="from the file, or runs", help="Folder for run folders.")
+    timeout_s: float = cli.timeout_flag(600.0)
+    seed: int | None = cli.how_flag(shown="from the file, or 0", help="Random seed.")
+    quick: bool = cli.how_flag(default=False, help="Quick first look: one process, windows of 2s, smallest sizes.")
+    reports: bool = cli.output_flag(default=True, help="Write the reports named in the file.")
+    output_dir: Path | None = cli.output_flag(shown="from the file, or runs", help="Folder for run folders.")
 
 
-@verb("energy run", EnergyRunFlags)
+@cli.verb("energy run", EnergyRunFlags)
 def measure_energy(flags: EnergyRunFlags) -> int:
     """Measure joules per token of a local model or of an OpenAI-compatible server.
 

@@ -22,6 +22,7 @@ from typing import IO, TYPE_CHECKING
 
 import click
 
+from assay.cli import show
 from assay.cli.flags import flag_rows
 from assay.cli.host_flags import forwarded_words
 from assay.core.errors import EXIT_INTERNAL_ERROR, EXIT_STOPPED, BadInput, MachineCannot, StopRequested
@@ -255,9 +256,7 @@ STATE_TONES: dict[str, Tone] = {"done": "good", "failed": "bad", "refused": "uns
 
 def show_fan_out(whole: FanOut, folder: Path, *, verb: str, as_json: bool) -> None:
     """Compare what was measured, write it into the folder, and show it."""
-    from assay.cli import show
     from assay.reports.markdown import to_markdown
-    from assay.reports.terminal import print_page
 
     result, comparison_page, reason = compare_runs(whole, folder)
     page = Page(
@@ -274,13 +273,10 @@ def show_fan_out(whole: FanOut, folder: Path, *, verb: str, as_json: bool) -> No
     if result is not None:
         text = json.dumps(result.as_json(), indent=2, ensure_ascii=False)
         replace_atomically(folder / COMPARISON, f"{text}\n".encode())
-    if as_json:
-        data = {"folder": str(folder), "exit_code": whole.exit_code, **whole.as_json()}
-        comparison = None if result is None else result.as_json()
-        click.echo(json.dumps({**data, "comparison": comparison}, indent=2, ensure_ascii=False))
-    else:
-        print_page(page, show.console(stderr=False))
-    show.console(stderr=True).print(f"Report: {show.short_path(folder)}/{REPORT}", markup=False, soft_wrap=True)
+    data = {"folder": str(folder), "exit_code": whole.exit_code, **whole.as_json()}
+    comparison = None if result is None else result.as_json()
+    show.print_result({**data, "comparison": comparison}, page, as_json=as_json)
+    click.echo(f"Report: {show.short_path(folder)}/{REPORT}", err=True)
 
 
 def compare_runs(whole: FanOut, folder: Path) -> tuple[ComparisonResult | None, Page | None, str | None]:

@@ -119,6 +119,7 @@ decide_flag = partial(flag, group=DECISION)
 how_flag = partial(flag, group=HOW)
 output_flag = partial(flag, group=OUTPUT)
 record_flag = partial(flag, group=MONITORING)
+how_option = partial(option_of, group=HOW)
 
 
 class Flags(BaseModel):
@@ -457,9 +458,7 @@ class ExperimentFlags(JsonFlags, HistoryFlags):
     """What every verb that runs an experiment takes: dealing with a busy machine, options files and run folders."""
 
     on_interference: InterferencePolicy = how_flag(
-        default="warn",
-        metavar="ACTION",
-        help="What to do when other processes use the machine: warn, refuse or wait.",
+        default="warn", metavar="ACTION", help="What to do when other processes use the machine: warn, refuse or wait."
     )
     retakes: int = how_flag(default=0, ge=0, le=MAX_REPEATS, help="Retakes of a disturbed trial.")
     timeout_s: float = timeout_flag(120.0)

@@ -5,7 +5,6 @@ Show how far a fleet is: how many nodes and GPUs are done, which are missing and
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -171,15 +170,11 @@ def report_fleet(path: Path, *, as_json: bool) -> int:
 
 def show_fleet(folder: FleetFolder, *, as_json: bool) -> int:
     """Show a fleet; return its exit code."""
-    from assay.reports.terminal import print_page
-
-    code = folder.exit_code
+    code, where = folder.exit_code, show.short_path(folder.path)
+    data = {**folder.fleet.as_json(), "folder": str(folder.path), "exit_code": code}
+    show.print_result(data, fleet_page(folder.fleet, begun=folder.nodes_with_records()), as_json=as_json)
     if as_json:
-        data = {**folder.fleet.as_json(), "folder": str(folder.path), "exit_code": code}
-        click.echo(json.dumps(data, indent=2, ensure_ascii=False))
         return code
-    print_page(fleet_page(folder.fleet, begun=folder.nodes_with_records()), show.console(stderr=False))
-    where = show.short_path(folder.path)
     if code not in {0, BadInput.exit_code}:
         click.echo(f"`assay resume {where}` measures what is missing.", err=True)
     click.echo(f"Fleet: {where}", err=True)
@@ -214,20 +209,22 @@ def fleet_page(fleet: FleetState, begun: list[str]) -> Page:
 
 def _progress_table(fleet: FleetState, begun: list[str]) -> Table:
     """Return nodes and GPUs by how far they are."""
-    groups = {
-        "measured": [post.node for post in fleet.posts if post.state == "done"],
-        "in part": [post.node for post in fleet.posts if post.state != "done" and post.node in begun],
-        "missing": [post.node for post in fleet.posts if post.state != "done" and post.node not in begun],
-    }
-    rows = [
-        (name, len(nodes), sum(any(sighting.node in nodes for sighting in card.locations) for card in fleet.gpus))
+    groups: dict[str, list[str]] = {"measured": [], "in part": [], "missing": []}
+    for post in fleet.posts:
+        state_name = "measured" if post.state == "done" else "in part" if post.node in begun else "missing"
+        groups[state_name].append(post.node)
+    gpus = {
+        name: sum(any(sighting.node in nodes for sighting in card.locations) for card in fleet.gpus)
         for name, nodes in groups.items()
-        if nodes
-    ]
+    }
     return Table(
         title="How far they are",
         columns=(Column(title=""), Column(title="nodes", numeric=True), Column(title="GPUs", numeric=True)),
-        rows=tuple((name, str(nodes), str(gpus) if name != "missing" else None) for name, nodes, gpus in rows),
+        rows=tuple(
+            (name, str(len(nodes)), None if name == "missing" else str(gpus[name]))
+            for name, nodes in groups.items()
+            if nodes
+        ),
     )
 
 

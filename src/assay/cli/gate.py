@@ -13,26 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from assay.cli.flags import (
-    DECISION,
-    HOW,
-    CacheFlags,
-    IsolationFlags,
-    MeasureFlags,
-    UnsureFlags,
-    argument,
-    cpu_groups_flag,
-    decide_flag,
-    gpus_flag,
-    how_flag,
-    metric_flag,
-    min_effect_flag,
-    option_of,
-    param_flag,
-    parse_assignments,
-    verb,
-    what_flag,
-)
+from assay.cli import flags as cli
 from assay.cli.run import subject_from_command
 from assay.core.errors import BadInput
 from assay.core.format import format_duration
@@ -40,13 +21,7 @@ from assay.core.guardian import Guardian
 from assay.core.leases import new_lease_id
 from assay.core.processes import stop_on_signals
 from assay.core.values import Subject
-from assay.experiments.gate.plan import (
-    QUICK_BUDGET_S,
-    QUICK_DURATION_S,
-    QUICK_RESTARTS,
-    DecideOn,
-    GateOptions,
-)
+from assay.experiments.gate.plan import QUICK_BUDGET_S, QUICK_DURATION_S, QUICK_RESTARTS, DecideOn, GateOptions
 from assay.isolation.devices import kind_of
 from assay.launch.checkouts import (
     Checkouts,
@@ -70,40 +45,38 @@ if TYPE_CHECKING:
 QUICK = {"restarts": QUICK_RESTARTS, "duration_s": QUICK_DURATION_S, "budget_s": QUICK_BUDGET_S}
 
 
-class GateFlags(CacheFlags, IsolationFlags, UnsureFlags, MeasureFlags):
+class GateFlags(cli.CacheFlags, cli.IsolationFlags, cli.UnsureFlags, cli.MeasureFlags):
     """What `assay gate` can be asked for."""
 
-    workloads: tuple[str, ...] = argument("[WORKLOAD] [-- COMMAND|WORKLOAD]", default=())
-    base: str | None = what_flag(metavar="REF", help="Baseline revision: a branch, tag or commit.")
-    head: str = what_flag(default="HEAD", metavar="REF", help="Revision to test.")
-    setup: str | None = what_flag(metavar="COMMAND", help="Run in each checkout first, such as an install.")
-    python: str | None = what_flag(metavar="PATH", shown=".venv/bin/python", help="Interpreter made by --setup.")
-    params: tuple[str, ...] = param_flag()
-    metrics: tuple[str, ...] = metric_flag()
-    gpus: tuple[str, ...] = gpus_flag("the first", several=False)
-    cpu_groups: int | None = cpu_groups_flag("1")
-    minimum_effect: float = min_effect_flag(GateOptions)
-    lower_is_better: tuple[str, ...] = decide_flag(
+    workloads: tuple[str, ...] = cli.argument("[WORKLOAD] [-- COMMAND|WORKLOAD]", default=())
+    base: str | None = cli.what_flag(metavar="REF", help="Baseline revision: a branch, tag or commit.")
+    head: str = cli.what_flag(default="HEAD", metavar="REF", help="Revision to test.")
+    setup: str | None = cli.what_flag(metavar="COMMAND", help="Run in each checkout first, such as an install.")
+    python: str | None = cli.what_flag(metavar="PATH", shown=".venv/bin/python", help="Interpreter made by --setup.")
+    params: tuple[str, ...] = cli.param_flag()
+    metrics: tuple[str, ...] = cli.metric_flag()
+    gpus: tuple[str, ...] = cli.gpus_flag("the first", several=False)
+    cpu_groups: int | None = cli.cpu_groups_flag("1")
+    minimum_effect: float = cli.min_effect_flag(GateOptions)
+    lower_is_better: tuple[str, ...] = cli.decide_flag(
         default=(), metavar="NAME", help="Gate on this metric; lower is better."
     )
-    higher_is_better: tuple[str, ...] = decide_flag(
+    higher_is_better: tuple[str, ...] = cli.decide_flag(
         default=(), metavar="NAME", help="Gate on this metric; higher is better."
     )
-    gate_time: bool = decide_flag(default=True, help="Gate on time, or on metrics only.")
-    decide_on: DecideOn = option_of(GateOptions, "decide_on", group=DECISION, help="GPU time to gate on.")
-    restarts: int | None = option_of(
-        GateOptions, "restarts", optional=True, group=HOW, help="Restarts before the first look."
+    gate_time: bool = cli.decide_flag(default=True, help="Gate on time, or on metrics only.")
+    decide_on: DecideOn = cli.option_of(GateOptions, "decide_on", group=cli.DECISION, help="GPU time to gate on.")
+    restarts: int | None = cli.how_option(
+        GateOptions, "restarts", optional=True, help="Restarts before the first look."
     )
-    duration_s: float | None = option_of(
-        GateOptions, "duration_s", optional=True, group=HOW, help="Time per restart, without startup."
+    duration_s: float | None = cli.how_option(
+        GateOptions, "duration_s", optional=True, help="Time per restart, without startup."
     )
-    budget_s: float | None = option_of(
-        GateOptions, "budget_s", optional=True, group=HOW, help="Total time, without --setup."
-    )
-    quick: bool = how_flag(default=False, help="Quick first look: 3 restarts of 1s, 30s in total.")
+    budget_s: float | None = cli.how_option(GateOptions, "budget_s", optional=True, help="Total time, without --setup.")
+    quick: bool = cli.how_flag(default=False, help="Quick first look: 3 restarts of 1s, 30s in total.")
 
 
-@verb("gate", GateFlags)
+@cli.verb("gate", GateFlags)
 def gate_revision(flags: GateFlags) -> int:
     """Fail if HEAD is slower than BASE by more than a limit.
 
@@ -172,7 +145,7 @@ def gate_subject(flags: GateFlags, device_kind: str, repository: Path) -> Subjec
         raise BadInput("Nothing to measure: name file.py:function, package.module:function, or -- COMMAND.")
     if flags.workloads and len(words) > 1:
         raise BadInput("A gate measures one thing: name one workload, or one command after --.")
-    params = parse_assignments(flags.params)
+    params = cli.parse_assignments(flags.params)
     if is_function_spec(words[0]) and len(words) == 1:
         _refuse_metrics(flags)
         function = FunctionWorkload(path_from_checkout(words[0], repository))
@@ -290,16 +263,12 @@ def notes(repository: Path, planned: Checkouts) -> list[str]:
     messages = []
     if base.commit == head.commit:
         messages.append("base and head are the same commit, so that this shows what the machine itself does (A/A)")
-    if is_dirty(repository) and commit_of(repository, "HEAD") in {base.commit, head.commit}:
+    is_dirty = bool(run_git(repository, "status", "--porcelain", "--untracked-files=no"))
+    if is_dirty and commit_of(repository, "HEAD") in {base.commit, head.commit}:
         messages.append("the working tree has changes that are not committed, and they are not measured")
     if "submodule" not in (planned.setup or "") and any(_has_submodules(repository, r) for r in (base, head)):
         messages.append("submodules are not checked out; --setup 'git submodule update --init' does it")
     return messages
-
-
-def is_dirty(repository: Path) -> bool:
-    """Return whether files that git knows differ from the last commit."""
-    return bool(run_git(repository, "status", "--porcelain", "--untracked-files=no"))
 
 
 def _has_submodules(repository: Path, revision: Revision) -> bool:

@@ -18,17 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import click
 
-from assay.cli.flags import (
-    HOST_GROUPS,
-    REMOTE,
-    RENTAL,
-    SLURM,
-    HistoryFlags,
-    JsonFlags,
-    flag,
-    flag_rows,
-    parse_usd,
-)
+from assay.cli import flags as cli
 from assay.core.errors import EXIT_STOPPED, AssayError, BadInput, EndedEarly, MachineCannot, StopRequested
 from assay.core.format import MAX_PROCESSES, MAX_REPEATS, format_duration, parse_duration_s
 
@@ -43,9 +33,9 @@ LOCAL = "local"
 DEFAULT_DURATION_S = 600.0
 """Assumed where nothing on the command line says how long the verb takes."""
 
-remote_flag = partial(flag, group=REMOTE)
-slurm_flag = partial(flag, group=SLURM)
-rental_flag = partial(flag, group=RENTAL)
+remote_flag = partial(cli.flag, group=cli.REMOTE)
+slurm_flag = partial(cli.flag, group=cli.SLURM)
+rental_flag = partial(cli.flag, group=cli.RENTAL)
 
 
 def parse_job_time(text: str) -> float:
@@ -69,7 +59,7 @@ class DurationEstimate(NamedTuple):
     source: str
 
 
-class HostFlags(JsonFlags, HistoryFlags):
+class HostFlags(cli.JsonFlags, cli.HistoryFlags):
     """Where a verb runs: here, on a machine that can be reached, in a Slurm job or on a rented machine."""
 
     on: str = remote_flag(default=LOCAL, metavar="HOST", help="local, ssh:HOST, slurm, modal, runpod, lambda or auto.")
@@ -94,7 +84,7 @@ class HostFlags(JsonFlags, HistoryFlags):
     gpu_type: str | None = rental_flag(metavar="L4", help="GPU model; T4,L4 rents one of each.")
     image: str | None = rental_flag(help="Image for the rented machine.")
     max_cost: float | None = rental_flag(
-        parse=parse_usd, metavar="USD", help="Rent nothing that may cost more than this."
+        parse=cli.parse_usd, metavar="USD", help="Rent nothing that may cost more than this."
     )
 
     dry_run: bool = False
@@ -124,11 +114,13 @@ HostFlagsT = TypeVar("HostFlagsT", bound=HostFlags)
 
 def given_host_flags(flags: HostFlags) -> list[FlagRow]:
     """Return the flags about remote machines that were given, besides ``--on``."""
-    rows = flag_rows(type(flags))
-    return [row for row in rows if row.group in HOST_GROUPS and row.name != "on" and getattr(flags, row.name)]
+    rows = cli.flag_rows(type(flags))
+    return [row for row in rows if row.group in cli.HOST_GROUPS and row.name != "on" and getattr(flags, row.name)]
 
 
-NOT_FORWARDED = frozenset({"dry_run", "provider"}.union(r.name for r in flag_rows(HostFlags) if r.group in HOST_GROUPS))
+NOT_FORWARDED = frozenset(
+    {"dry_run", "provider"}.union(r.name for r in cli.flag_rows(HostFlags) if r.group in cli.HOST_GROUPS)
+)
 """What says where, or that nothing is to be done, ends here; all other flags are sent."""
 
 UPLOAD_OPTION = "ship"
@@ -195,7 +187,7 @@ def _dispatch_to_host(
     ships = UPLOAD_OPTION in host.options
     not_sent = NOT_FORWARDED
     if ships:  # a flag that the verb has itself, as the ranks of a scaling, is the verb's there as well
-        elsewhere = {row.name for row in flag_rows(type(flags)) if row.group in HOST_GROUPS}
+        elsewhere = {row.name for row in cli.flag_rows(type(flags)) if row.group in cli.HOST_GROUPS}
         not_sent = LOCAL_ONLY | elsewhere | (hook.local_options if hook is not None else frozenset())
     job = build_job(flags, host.name, partition, but=not_sent, ships=ships).model_copy(update=changes)
     if ships and hook is not None:
@@ -265,7 +257,7 @@ def _absolute_python_path() -> str | None:
 
 def forwarded_words(flags: Flags, but: frozenset[str]) -> tuple[str, ...]:
     """Return the verb and its words, without the flags ``but`` these."""
-    dropped = {name: row for row in flag_rows(type(flags)) if row.name in but for name in row.spellings}
+    dropped = {name: row for row in cli.flag_rows(type(flags)) if row.name in but for name in row.spellings}
     words = list(flags.line.words)
     cut = words.index("--") if "--" in words else len(words)
     forwarded: list[str] = []

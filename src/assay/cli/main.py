@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from assay._version import __version__
-from assay.cli.commands import VerbGroup
-from assay.cli.flag_table import VERBS
+from assay.cli.commands import VerbGroup, load_verbs
 from assay.core.errors import (
     EXIT_BROKEN_PIPE,
     EXIT_INTERNAL_ERROR,
@@ -43,7 +42,7 @@ GROUPS = {
 }
 """The verbs that have verbs of their own, each with its sentence."""
 
-cli = VerbGroup("", VERBS, GROUPS, "GPU benchmarks you can trust.")
+cli = VerbGroup("", load_verbs(), GROUPS, "GPU benchmarks you can trust.")
 click.version_option(__version__, prog_name="assay")(cli)
 
 
@@ -107,6 +106,8 @@ def _detach_closed_streams() -> None:
 
 def _error_message(error: BaseException) -> tuple[str, int]:
     """Return what to say of an error, and its exit code; what nobody foresaw is our defect, and is kept."""
+    from assay.core.files import explain_os_error
+
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         return error.format_message(), BadInput.exit_code
     if isinstance(error, AssayError):
@@ -121,18 +122,11 @@ def _error_message(error: BaseException) -> tuple[str, int]:
         sentence, code = "The disk is full: the output could not be written.", MachineCannot.exit_code
     elif isinstance(error, MemoryError):
         sentence, code = "There is not enough memory for this.", MachineCannot.exit_code
-    elif isinstance(error, OSError) and (friendly := _environment_error_message(error)) is not None:
+    elif isinstance(error, OSError) and (friendly := explain_os_error(error)) is not None:
         sentence, code = str(friendly), friendly.exit_code
     else:
         sentence, code = save_crash_report(error), EXIT_INTERNAL_ERROR
     return f"assay: {sentence}", code
-
-
-def _environment_error_message(error: OSError) -> AssayError | None:
-    """Return what to say where the machine, or a path that somebody gave, is the cause; null: it may be a defect."""
-    from assay.core.files import explain_os_error
-
-    return explain_os_error(error)
 
 
 def save_crash_report(error: BaseException) -> str:

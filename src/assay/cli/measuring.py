@@ -7,7 +7,6 @@ flags ──▶ plan_run ──▶ start_run ──▶ continue_run ──▶ th
 
 from __future__ import annotations
 
-import json
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -204,34 +203,40 @@ def continue_run(
             "the two would "
             f"compare what cannot be compared ({'; '.join(changed[:3])}); start a new run instead."
         )
-    cwd = Path(folder.plan.cwd)
-    if not cwd.is_dir():
-        raise MachineCannot(f"The folder {cwd}, from which this run was started, is gone.")
+    if not Path(folder.plan.cwd).is_dir():
+        raise MachineCannot(f"The folder {folder.plan.cwd}, from which this run was started, is gone.")
     try:
-        if keep_run:
-            record_run(folder.path)
-        with show.progress_display() as progress, worker_starter(torchrun, folder.path, cwd) as starter:
-            launcher = Launcher(machine, starter)
-            if isinstance(starter, Hub):
-                launcher = Launcher(machine, starter, starter.machines, helpers=starter.helpers)
-            findings = run(experiment, folder, machine, launcher, progress)
-            if isinstance(starter, Hub):
-                starter.exit_code = findings.exit_code
+        findings = _measure(experiment, folder, machine, torchrun, keep_run=keep_run)
     except RunFolderBusy:
         raise
     except (StopRequested, EndedEarly, MachineCannot, BadInput) as error:
-        raise (_error_with_resume_hint(error, folder) if keep_run else _error_without_run(error)) from error
+        not_kept = f"{str(error).rstrip('.')}; nothing is kept."
+        raise (_error_with_resume_hint(error, folder) if keep_run else type(error)(not_kept)) from error
+    if not keep_run:
+        show.print_result(show.result_data(findings, None), show.brief_page(findings), as_json=as_json)
+        return findings.exit_code
     try:
-        return (
-            show_result(findings, folder.path, as_json=as_json)
-            if keep_run
-            else show.show_transient_result(findings, as_json=as_json)
-        )
+        return show_result(findings, folder.path, as_json=as_json)
     finally:
         if remembered:
             from assay.cli.history import import_into_history
 
             import_into_history(folder.path)
+
+
+def _measure(
+    experiment: Experiment[Any], folder: RunFolder, machine: Machine, torchrun: Torchrun | None, *, keep_run: bool
+) -> RunResult:
+    """Run the measuring loop with workers here or in a torchrun."""
+    if keep_run:
+        record_run(folder.path)
+    with show.progress_display() as progress, worker_starter(torchrun, folder.path, Path(folder.plan.cwd)) as starter:
+        if not isinstance(starter, Hub):
+            return run(experiment, folder, machine, Launcher(machine, starter), progress)
+        launcher = Launcher(machine, starter, starter.machines, helpers=starter.helpers)
+        findings = run(experiment, folder, machine, launcher, progress)
+        starter.exit_code = findings.exit_code
+        return findings
 
 
 def show_result(findings: RunResult, folder: Path, *, as_json: bool) -> int:
@@ -253,11 +258,6 @@ def worker_starter(torchrun: Torchrun | None, run_folder: Path, cwd: Path) -> It
         return
     with Hub(torchrun, run_folder=run_folder, cwd=cwd) as hub:
         yield hub
-
-
-def _error_without_run(error: Ending) -> Ending:
-    """Return the same error, saying also that nothing is left to go on with."""
-    return type(error)(f"{str(error).rstrip('.')}; nothing is kept.")
 
 
 def _error_with_resume_hint(error: Ending, folder: RunFolder) -> Ending | MachineCannot:
@@ -315,7 +315,7 @@ def show_dry_run(
         click.echo(f"Nothing to measure: {step.why}.")
         return 0
     if as_json:
-        click.echo(json.dumps({**_dry_run_data(step, machine), **(extra or {})}, indent=2, ensure_ascii=False))
+        show.print_json({**_dry_run_data(step, machine), **(extra or {})})
         return 0
     count = len(step.trials)
     click.echo(f"First block: {step.name} ({step.why}), {count} trial{'' if count == 1 else 's'}")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import sys
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import click
 
@@ -19,7 +19,7 @@ from assay.core.format import format_duration
 from assay.monitor.samples import GpuLost, GpuProcesses, GpuSample, HostSample
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from rich.console import Console
     from rich.live import Live
@@ -145,16 +145,12 @@ def show_recording(path: Path, recorded: RecordingOutcome, flags: MonitorFlags) 
     from assay.monitor.perfetto import write_trace
     from assay.monitor.reader import read_recording
     from assay.monitor.report import recording_page
-    from assay.reports.terminal import print_page
 
     summary, page = recording_page(read_recording(path), name=path.name)
     if flags.perfetto is not None:
         write_trace(read_recording(path), flags.perfetto)
-    if flags.as_json:
-        data = {**summary.as_json(), "file": str(path), "command_exit_code": recorded.command_code}
-        click.echo(json.dumps(data, indent=2, ensure_ascii=False))
-    else:
-        print_page(brief_page(page), show.console(stderr=False))
+    data = {**summary.as_json(), "file": str(path), "command_exit_code": recorded.command_code}
+    show.print_result(data, brief_page(page), as_json=flags.as_json)
     for line in outcome_messages(path, recorded):
         click.echo(line, err=True)
     return recording_exit_code(recorded, flags, partial=summary.partial)
@@ -198,13 +194,12 @@ QUIET_INTERVAL_S = 3600.0
 _HEADS = ("", "busy", "memory", "power", "temperature", "clock", "held back by", "processes")
 
 
-class RecordingScreen(Protocol):
-    """Shows the newest looks every so many seconds."""
+@dataclass(frozen=True)
+class RecordingScreen:
+    """Shows the newest samples every so many seconds."""
 
     every_s: float
-
-    def show(self) -> None:
-        """Show them now."""
+    show: Callable[[], None]
 
 
 @contextmanager
@@ -219,51 +214,35 @@ def screen_for(recording: Recording, *, quiet: bool) -> Iterator[RecordingScreen
     if recording.header.gpu_note:
         console.print(f"No GPU is watched: {recording.header.gpu_note}.", markup=False, soft_wrap=True)
     if quiet or not console.is_terminal:
-        yield PlainScreen(recording, console, QUIET_INTERVAL_S if quiet else PLAIN_INTERVAL_S)
+        every_s = QUIET_INTERVAL_S if quiet else PLAIN_INTERVAL_S
+        yield RecordingScreen(every_s, partial(print_samples, recording, console))
         return
     from rich.live import Live
 
     live = Live(console=console, auto_refresh=False, transient=True)
     live.start()
     try:
-        yield LiveScreen(recording, live)
+        yield RecordingScreen(LIVE_INTERVAL_S, partial(update_samples, recording, live))
     finally:
         with suppress(OSError):  # a terminal that was closed
             live.stop()
 
 
-class PlainScreen:
-    """A line now and then."""
-
-    def __init__(self, recording: Recording, console: Console, every_s: float) -> None:
-        self.every_s = every_s
-        self._recording = recording
-        self._console = console
-
-    def show(self) -> None:
-        """Print one line."""
-        rows = sample_rows(self._recording.latest())
-        line = "; ".join(" ".join([row[0], ", ".join(cell for cell in row[1:] if cell)]) for row in rows)
-        with suppress(OSError):  # a screen that cannot be written must not end the recording
-            self._console.print(line, markup=False, soft_wrap=True)
+def print_samples(recording: Recording, console: Console) -> None:
+    """Print the newest samples on one line."""
+    rows = sample_rows(recording.latest())
+    line = "; ".join(" ".join([row[0], ", ".join(cell for cell in row[1:] if cell)]) for row in rows)
+    with suppress(OSError):  # a screen that cannot be written must not end the recording
+        console.print(line, markup=False, soft_wrap=True)
 
 
-class LiveScreen:
-    """A table that is renewed."""
-
-    def __init__(self, recording: Recording, live: Live) -> None:
-        self.every_s = LIVE_INTERVAL_S
-        self._recording = recording
-        self._live = live
-
-    def show(self) -> None:
-        """Renew the table."""
-        lines = self._recording.latest()
-        newest_ns = max((line.t_ns for line in lines), default=self._recording.header.t_ns)
-        lasted_s = (newest_ns - self._recording.header.t_ns) / 1e9
-        title = f"{self._recording.path.name}, {format_duration(lasted_s)}"
-        with suppress(OSError):
-            self._live.update(samples_table(sample_rows(lines), title), refresh=True)
+def update_samples(recording: Recording, live: Live) -> None:
+    """Show the newest samples in the live table."""
+    lines = recording.latest()
+    newest_ns = max((line.t_ns for line in lines), default=recording.header.t_ns)
+    title = f"{recording.path.name}, {format_duration((newest_ns - recording.header.t_ns) / 1e9)}"
+    with suppress(OSError):
+        live.update(samples_table(sample_rows(lines), title), refresh=True)
 
 
 def samples_table(rows: Sequence[tuple[str, ...]], title: str) -> Table:

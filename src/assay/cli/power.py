@@ -7,29 +7,14 @@ temperature of every GPU, case by case.
 from __future__ import annotations
 
 import contextlib
-import json
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from assay.cli.flags import (
-    HOW,
-    IsolationFlags,
-    MeasureFlags,
-    argument,
-    cooldown_flag,
-    gpus_flag,
-    how_flag,
-    min_effect_flag,
-    option_of,
-    output_flag,
-    param_flag,
-    parse_assignments,
-    verb,
-    what_flag,
-)
+from assay.cli import flags as cli
+from assay.cli import show
 from assay.cli.fleet import FleetFlags, dispatch_fleet
 from assay.cli.host_flags import HostFlags, dispatch_remote
 from assay.core import leases
@@ -84,20 +69,20 @@ SHORTEST_TRIAL_S = 1.0
 
 def steps_flag(metavar: str, help_text: str, item: str = STEPS) -> Any:
     """Return the flag of a knob's steps."""
-    return what_flag(default=(), item=item, metavar=metavar, help=help_text)
+    return cli.what_flag(default=(), item=item, metavar=metavar, help=help_text)
 
 
-class SweepFlags(IsolationFlags, MeasureFlags, HostFlags):
+class SweepFlags(cli.IsolationFlags, cli.MeasureFlags, HostFlags):
     """What `assay power sweep` can be asked for."""
 
-    workload: str = argument("[WORKLOAD]", default="sgemm")
+    workload: str = cli.argument("[WORKLOAD]", default="sgemm")
     limits: tuple[str, ...] = steps_flag("200:700:50", "Power limits in W; needs --apply.")
     sm_clocks: tuple[str, ...] = steps_flag("900:1980:90", "SM clocks in MHz; needs --apply.")
     sizes: tuple[str, ...] = steps_flag("1024,2048", "Problem sizes.")
     dtypes: tuple[str, ...] = steps_flag("float32,...", "Data types.", DTYPE)
     batches: tuple[str, ...] = steps_flag("1,8,32", "Batch sizes.")
     duty: tuple[str, ...] = steps_flag("10%:100%:10%", "Duty cycles of the load.")
-    size_params: tuple[str, ...] = what_flag(
+    size_params: tuple[str, ...] = cli.what_flag(
         "--size-param",
         default=(),
         item=r"[a-z_]\w*",
@@ -105,22 +90,22 @@ class SweepFlags(IsolationFlags, MeasureFlags, HostFlags):
         shown="m, n and k; n; or size",
         help="Parameter set by --sizes.",
     )
-    apply: bool = what_flag(default=False, help="Set limits or clocks, and restore them afterwards.")
-    params: tuple[str, ...] = param_flag()
-    gpus: tuple[str, ...] = gpus_flag("one")
-    concurrent: bool = what_flag(default=False, help="Run all GPUs concurrently, not one by one.")
-    duration_s: float | None = option_of(
-        SweepOptions, "duration_s", optional=True, group=HOW, help="Time per trial, without startup."
+    apply: bool = cli.what_flag(default=False, help="Set limits or clocks, and restore them afterwards.")
+    params: tuple[str, ...] = cli.param_flag()
+    gpus: tuple[str, ...] = cli.gpus_flag("one")
+    concurrent: bool = cli.what_flag(default=False, help="Run all GPUs concurrently, not one by one.")
+    duration_s: float | None = cli.how_option(
+        SweepOptions, "duration_s", optional=True, help="Time per trial, without startup."
     )
-    settle_s: float | None = how_flag(ge=0, shown="30s", help="Settle at most this long.")
-    cooldown_s: float = cooldown_flag()
-    repeat: int = option_of(SweepOptions, "repeat", group=HOW, le=MAX_REPEATS, help="Repetitions of each step.")
-    restarts: int = option_of(SweepOptions, "restarts", group=HOW, le=MAX_REPEATS, help="Fresh processes per trial.")
-    budget_s: float | None = how_flag(gt=0, help="Total time; shortens trials, drops repeats.")
-    max_slowdown: float = option_of(SweepOptions, "max_slowdown", group=HOW, help="Recommend caps within this.")
-    minimum_effect: float = min_effect_flag(SweepOptions, HOW)
-    quick: bool = how_flag(default=False, help="Quick first look: 3s per trial, 5s to settle.")
-    dry_run: bool = output_flag(default=False, help="Show what would be measured or changed.")
+    settle_s: float | None = cli.how_flag(ge=0, shown="30s", help="Settle at most this long.")
+    cooldown_s: float = cli.cooldown_flag()
+    repeat: int = cli.how_option(SweepOptions, "repeat", le=MAX_REPEATS, help="Repetitions of each step.")
+    restarts: int = cli.how_option(SweepOptions, "restarts", le=MAX_REPEATS, help="Fresh processes per trial.")
+    budget_s: float | None = cli.how_flag(gt=0, help="Total time; shortens trials, drops repeats.")
+    max_slowdown: float = cli.how_option(SweepOptions, "max_slowdown", help="Recommend caps within this.")
+    minimum_effect: float = cli.min_effect_flag(SweepOptions, cli.HOW)
+    quick: bool = cli.how_flag(default=False, help="Quick first look: 3s per trial, 5s to settle.")
+    dry_run: bool = cli.output_flag(default=False, help="Show what would be measured or changed.")
 
     def named_workloads(self) -> tuple[str, ...]:
         """Return the one."""
@@ -138,7 +123,7 @@ class SweepFlags(IsolationFlags, MeasureFlags, HostFlags):
         }
 
 
-@verb("power sweep", SweepFlags)
+@cli.verb("power sweep", SweepFlags)
 def sweep_power(flags: SweepFlags) -> int:
     """Sweep power limits, clocks or load, and find the most energy-efficient setting.
 
@@ -200,7 +185,7 @@ def _swept_knob(flags: SweepFlags) -> Knob:
 
 
 def _points(knob: Knob, flags: SweepFlags, kind: str) -> tuple[SweepPoint, ...]:
-    params, spec = parse_assignments(flags.params), flags.workload
+    params, spec = cli.parse_assignments(flags.params), flags.workload
     steps = _steps(knob, flags.steps()[knob])
     if knob in CAP_KNOBS or knob == "duty":
         subject = registry.resolve_subject(spec, device_kind=kind, explicit=params)
@@ -262,7 +247,7 @@ def show_caps(machine: Machine, options: SweepOptions, ranges: dict[str, Allowed
     """Print what would be changed, for how long, and which privilege is missing; change nothing."""
     intent = plan_changes(machine, options, ranges, missing_rights(Path("/")))
     if flags.as_json:
-        click.echo(json.dumps({"schema": SCHEMA_VERSION, **intent.as_json()}, indent=2, ensure_ascii=False))
+        show.print_json({"schema": SCHEMA_VERSION, **intent.as_json()})
         return 0
     for line in describe_changes(options, intent, machine, apply_requested=flags.apply):
         click.echo(line)
@@ -307,23 +292,25 @@ def undo_crashed_runs() -> None:
 QUICK_DURATION_S, QUICK_SETTLE_S = 2.0, 10.0
 
 
-class CharacterizeFlags(IsolationFlags, MeasureFlags, FleetFlags):
+class CharacterizeFlags(cli.IsolationFlags, cli.MeasureFlags, FleetFlags):
     """What `assay power characterize` can be asked for."""
 
-    cases: Path | None = argument("[CASES.yaml]")
-    names: tuple[str, ...] = what_flag("--case", default=(), metavar="NAME", help="Only these cases; * is a wildcard.")
-    repeat: int | None = how_flag(ge=1, le=MAX_REPEATS, shown="from the file, or 3", help="Repetitions.")
-    duration_s: float | None = how_flag(gt=0, shown="from the file, or 20s", help="Time per trial.")
-    settle_s: float | None = how_flag(gt=0, shown="from the file, or 2m", help="Settle at most this long.")
-    no_settle: bool = how_flag(default=False, help="Do not wait for steady clocks and temperature.")
-    restarts: int | None = how_flag(ge=1, le=MAX_REPEATS, shown="from the file, or 1", help="Fresh processes.")
-    rotate: bool | None = how_flag(shown="rotate", help="Time every GPU in turn.")
-    budget_s: float | None = how_flag(gt=0, help="Total time; shortens trials, drops repeats.")
-    minimum_effect: float = min_effect_flag(CharacterizeOptions, HOW)
-    quick: bool = how_flag(default=False, help="Quick first look: once, 2s per trial, 10s to settle, no rotation.")
+    cases: Path | None = cli.argument("[CASES.yaml]")
+    names: tuple[str, ...] = cli.what_flag(
+        "--case", default=(), metavar="NAME", help="Only these cases; * is a wildcard."
+    )
+    repeat: int | None = cli.how_flag(ge=1, le=MAX_REPEATS, shown="from the file, or 3", help="Repetitions.")
+    duration_s: float | None = cli.how_flag(gt=0, shown="from the file, or 20s", help="Time per trial.")
+    settle_s: float | None = cli.how_flag(gt=0, shown="from the file, or 2m", help="Settle at most this long.")
+    no_settle: bool = cli.how_flag(default=False, help="Do not wait for steady clocks and temperature.")
+    restarts: int | None = cli.how_flag(ge=1, le=MAX_REPEATS, shown="from the file, or 1", help="Fresh processes.")
+    rotate: bool | None = cli.how_flag(shown="rotate", help="Time every GPU in turn.")
+    budget_s: float | None = cli.how_flag(gt=0, help="Total time; shortens trials, drops repeats.")
+    minimum_effect: float = cli.min_effect_flag(CharacterizeOptions, cli.HOW)
+    quick: bool = cli.how_flag(default=False, help="Quick first look: once, 2s per trial, 10s to settle, no rotation.")
 
 
-@verb("power characterize", CharacterizeFlags)
+@cli.verb("power characterize", CharacterizeFlags)
 def characterize_power(flags: CharacterizeFlags) -> int:
     """Sample power, clocks and temperature while kernels run: alone, concurrently, and under contention.
 

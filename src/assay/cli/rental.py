@@ -7,7 +7,6 @@ flags ──▶ plan_rental ──▶ one kind of GPU: the best offer, or the ne
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, cast
 
 import click
 
+from assay.cli import show
 from assay.core.errors import BadInput, MachineCannot
 from assay.core.format import format_duration
 from assay.core.page import Column, Page, Section, Table, Text
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from assay.hosts.base import Job, Offer, Rental
     from assay.hosts.choose import OfferCandidate
     from assay.hosts.offers import HostOffers
-    from assay.hosts.rented.journal import RentalRecord
 
 Carry = Callable[[Host, Mapping[str, object]], int]
 """Sends the verb to a host with these changes of its job; returns the exit code."""
@@ -142,7 +141,11 @@ def parse_gpu_types(text: str | None, offered: Mapping[str, Sequence[str]]) -> l
 
 def plan_rental(flags: HostFlags, names: Sequence[str], now: datetime, partition: str | None = None) -> RentalPlan:
     """Return what a command line wants rented from some hosts, all decided; nothing is requested but prices."""
-    rentals, left_usd = _month_budget(now)
+    from assay.hosts.rented import budget
+    from assay.hosts.rented.journal import RentalJournal
+
+    rentals, monthly = RentalJournal().rentals(), budget.monthly_usd()
+    left_usd = None if monthly is None else monthly - budget.spent_usd(rentals, now)
     host_offers = {look.name: look for look in auto.query_hosts(names, rentals)}
     requested = parse_gpu_types(flags.gpu_type, auto.offered_gpu_types(host_offers.values()))
     expected = flags.estimate_duration()
@@ -159,31 +162,12 @@ def plan_rental(flags: HostFlags, names: Sequence[str], now: datetime, partition
     return _share_budget(replace(plan, kinds=tuple(_choose_offer(plan, request) for request in needs)))
 
 
-def _month_budget(now: datetime) -> tuple[tuple[RentalRecord, ...], float | None]:
-    """Return what was rented before, and what is left of the month's budget."""
-    from assay.hosts.rented import budget
-    from assay.hosts.rented.journal import RentalJournal
-
-    rentals = RentalJournal().rentals()
-    monthly = budget.monthly_usd()
-    return rentals, None if monthly is None else monthly - budget.spent_usd(rentals, now)
-
-
 def _choose_offer(plan: RentalPlan, need: RentalRequest) -> GpuRequest:
     offers = [offer for host_offers in plan.host_offers.values() for offer in host_offers.offers]
     choice = choose_offer(need, offers, plan.unavailable_reasons)
     refused = None if need.gpu is None else reason_unsupported(need.gpu, need.subjects)
-    return GpuRequest(
-        need.gpu, choice, refused, None if choice.best else refused or _reasons_for_no_offer(plan, choice)
-    )
-
-
-def _reasons_for_no_offer(plan: RentalPlan, choice: OfferChoice) -> str:
-    """Say for each host why nothing is taken from it."""
-    return (
-        "; ".join(f"{name}: {_reason_against_host(name, plan, choice)}" for name in plan.host_offers)
-        or "no host here rents"
-    )
+    no_offer = "; ".join(f"{name}: {_reason_against_host(name, plan, choice)}" for name in plan.host_offers)
+    return GpuRequest(need.gpu, choice, refused, None if choice.best else refused or no_offer or "no host here rents")
 
 
 def _reason_against_host(name: str, plan: RentalPlan, choice: OfferChoice) -> str:
@@ -226,13 +210,7 @@ def _share_budget(plan: RentalPlan) -> RentalPlan:
 
 def _show_plan(plan: RentalPlan, *, as_json: bool) -> int:
     """Show what would be rented; where that is nothing, say so as the command itself would."""
-    from assay.cli import show
-    from assay.reports.terminal import print_page
-
-    if as_json:
-        click.echo(json.dumps(rental_plan_data(plan), indent=2, ensure_ascii=False))
-    else:
-        print_page(rental_page(plan), show.console(stderr=False))
+    show.print_result(rental_plan_data(plan), rental_page(plan), as_json=as_json)
     require_offers(plan)
     lacking = any(kind.choice.best is None and kind.refusal is None for kind in plan.kinds)
     return MachineCannot.exit_code if lacking else 0
@@ -340,11 +318,7 @@ def _exact_gpu_type(offer: Offer, kind: GpuRequest) -> str | None:
 
 
 def host_rents(name: str) -> bool:
-    """Return whether a host, by its name, lends machines for money.
-
-    Raises:
-        MachineCannot: It cannot be loaded here.
-    """
+    """Return whether a host, by its name, rents machines for money."""
     return name == registry.AUTO or auto.host_costs_money(registry.load_host(name))
 
 
@@ -416,7 +390,10 @@ def _request_elements(plan: RentalPlan, kind: GpuRequest) -> tuple[Table | Text,
     candidates = [candidate for candidate in kind.choice.candidates if matches_request(kind, candidate.offer)]
     if not candidates:
         return (Text(text=as_sentence(f"Nobody who can be asked offers it: {kind.no_offer_reason}"), tone="bad"),)
-    tones: list[Tone] = [_offer_tone(kind, candidate) for candidate in candidates]
+    tones: list[Tone] = [
+        "good" if candidate == kind.choice.best else "plain" if candidate.rejection_reason is None else "unsure"
+        for candidate in candidates
+    ]
     return (
         Table(
             title="Offers, the cheapest for the whole of it first",
@@ -463,12 +440,6 @@ def _offer_verdict(plan: RentalPlan, kind: GpuRequest, candidate: OfferCandidate
     ):
         return "cannot be asked from here: see below"
     return candidate.rejection_reason or "would do"
-
-
-def _offer_tone(kind: GpuRequest, candidate: OfferCandidate) -> Tone:
-    if candidate == kind.choice.best:
-        return "good"
-    return "plain" if candidate.rejection_reason is None else "unsure"
 
 
 def price_notes(plan: RentalPlan) -> list[str]:

@@ -4,21 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from assay.cli.flags import (
-    HOW,
-    CacheFlags,
-    IsolationFlags,
-    MeasureFlags,
-    argument,
-    cooldown_flag,
-    how_flag,
-    metric_flag,
-    option_of,
-    param_flag,
-    parse_assignments,
-    verb,
-    what_flag,
-)
+from assay.cli import flags as cli
 from assay.cli.host_flags import DurationEstimate, HostFlags, dispatch_remote
 from assay.core.errors import BadInput
 from assay.core.format import MAX_CALLS, MAX_PROCESSES, MAX_REPEATS, format_duration
@@ -32,35 +18,35 @@ QUICK = {"duration_s": 2.0, "restarts": 2}
 SHORTEST_TRIAL_S = 0.1
 
 
-class RunFlags(CacheFlags, IsolationFlags, MeasureFlags, HostFlags):
+class RunFlags(cli.CacheFlags, cli.IsolationFlags, cli.MeasureFlags, HostFlags):
     """What `assay run` can be asked for."""
 
-    workloads: tuple[str, ...] = argument("[WORKLOAD]... [-- COMMAND...]", default=())
-    benchmarks: tuple[str, ...] = what_flag(
+    workloads: tuple[str, ...] = cli.argument("[WORKLOAD]... [-- COMMAND...]", default=())
+    benchmarks: tuple[str, ...] = cli.what_flag(
         "--benchmark", aliases="--kernel", default=(), metavar="NAME", help="Another workload to time."
     )
-    params: tuple[str, ...] = param_flag()
-    metrics: tuple[str, ...] = metric_flag()
-    ranks: int | None = what_flag(ge=1, le=MAX_PROCESSES, shown="1", help="Processes per worker group.")
-    references: bool = what_flag(default=True, help="Also measure the GPU's peak rates.")
-    mode: Literal["sequential", "concurrent"] = option_of(
-        RunOptions, "mode", group=HOW, metavar="MODE", help="sequential or concurrent."
+    params: tuple[str, ...] = cli.param_flag()
+    metrics: tuple[str, ...] = cli.metric_flag()
+    ranks: int | None = cli.what_flag(ge=1, le=MAX_PROCESSES, shown="1", help="Processes per worker group.")
+    references: bool = cli.what_flag(default=True, help="Also measure the GPU's peak rates.")
+    mode: Literal["sequential", "concurrent"] = cli.how_option(
+        RunOptions, "mode", metavar="MODE", help="sequential or concurrent."
     )
-    duration_s: float | None = option_of(RunOptions, "duration_s", optional=True, group=HOW, help="Time per trial.")
-    budget_s: float | None = how_flag(gt=0, help="Total time; trials are shortened to fit.")
-    cooldown_s: float = cooldown_flag()
-    repeat: int = option_of(RunOptions, "repeat", group=HOW, le=MAX_REPEATS, help="Repetitions of everything.")
-    restarts: int | None = option_of(
-        RunOptions, "restarts", optional=True, group=HOW, le=MAX_REPEATS, help="Fresh processes per trial."
+    duration_s: float | None = cli.how_option(RunOptions, "duration_s", optional=True, help="Time per trial.")
+    budget_s: float | None = cli.how_flag(gt=0, help="Total time; trials are shortened to fit.")
+    cooldown_s: float = cli.cooldown_flag()
+    repeat: int = cli.how_option(RunOptions, "repeat", le=MAX_REPEATS, help="Repetitions of everything.")
+    restarts: int | None = cli.how_option(
+        RunOptions, "restarts", optional=True, le=MAX_REPEATS, help="Fresh processes per trial."
     )
-    warmup_runs: int | None = option_of(
-        RunOptions, "warmup_runs", group=HOW, le=MAX_CALLS, help="Make exactly this many warm-up calls."
+    warmup_runs: int | None = cli.how_option(
+        RunOptions, "warmup_runs", le=MAX_CALLS, help="Make exactly this many warm-up calls."
     )
-    benchmark_runs: int | None = option_of(
-        RunOptions, "benchmark_runs", group=HOW, le=MAX_CALLS, help="Time exactly this many calls."
+    benchmark_runs: int | None = cli.how_option(
+        RunOptions, "benchmark_runs", le=MAX_CALLS, help="Time exactly this many calls."
     )
-    precision: float = option_of(RunOptions, "precision", group=HOW, help="Stop a trial at this precision.")
-    quick: bool = how_flag(default=False, help="Quick first look: 2s per trial, 2 restarts.")
+    precision: float = cli.how_option(RunOptions, "precision", help="Stop a trial at this precision.")
+    quick: bool = cli.how_flag(default=False, help="Quick first look: 2s per trial, 2 restarts.")
 
     def estimate_duration(self) -> DurationEstimate:
         """Return the time of all trials, each with its starts."""
@@ -79,7 +65,7 @@ class RunFlags(CacheFlags, IsolationFlags, MeasureFlags, HostFlags):
         return (*self.workloads, *self.benchmarks)
 
 
-@verb("run", RunFlags)
+@cli.verb("run", RunFlags)
 def run_workloads(flags: RunFlags) -> int:
     """Time workloads, your own functions or any command.
 
@@ -162,7 +148,7 @@ def build_subjects(flags: RunFlags, device_kind: str, ranks: int = 1) -> tuple[S
         raise BadInput("Nothing to run: name a workload (`assay list` shows them), a file.py:function, or -- COMMAND.")
     if flags.metrics:
         raise BadInput("--metric needs a command: add -- COMMAND.")
-    params = parse_assignments(flags.params)
+    params = cli.parse_assignments(flags.params)
     chosen = [registry.resolve_subject(name, device_kind=device_kind, explicit=params, ranks=ranks) for name in names]
     return tuple({(s.workload, s.impl): s for s in chosen}.values())
 

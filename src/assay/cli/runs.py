@@ -5,18 +5,21 @@ What can be measured and what has been; redraw a report; continue a run.
 
 from __future__ import annotations
 
-import json
 import os
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import click
 
-from assay.cli.flags import LATEST_RUN, JsonFlags, argument, output_dir_flag, output_flag, verb
+from assay.cli import flags as cli
+from assay.cli import show
 from assay.cli.host_flags import HostFlags, dispatch_remote
 from assay.core.errors import BadInput, MachineCannot
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rich.table import Table
 
     from assay.store.records import Records
@@ -26,32 +29,26 @@ Kind = Literal["workloads", "devices", "runs"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
-class ListFlags(JsonFlags):
+class ListFlags(cli.JsonFlags):
     """What `assay list` can be asked for."""
 
-    kinds: tuple[Kind, ...] = argument("[workloads|devices|runs]...", default=())
-    output_dir: Path = output_dir_flag()
+    kinds: tuple[Kind, ...] = cli.argument("[workloads|devices|runs]...", default=())
+    output_dir: Path = cli.output_dir_flag()
 
 
-@verb("list", ListFlags)
+@cli.verb("list", ListFlags)
 def list_measurable(flags: ListFlags) -> int:
     """List workloads, devices and runs, or only one of these kinds."""
-    from assay.cli import show
-
-    rows_by_kind = {kind: _list_rows(kind, flags.output_dir) for kind in flags.kinds or KINDS}
+    rows_of: dict[Kind, Callable[[], list[dict[str, Any]]]]
+    rows_of = {"workloads": workload_rows, "devices": device_rows, "runs": partial(run_folder_rows, flags.output_dir)}
+    rows_by_kind = {kind: rows_of[kind]() for kind in flags.kinds or KINDS}
     if flags.as_json:
-        click.echo(json.dumps(rows_by_kind, indent=2, ensure_ascii=False))
+        show.print_json(rows_by_kind)
         return 0
     screen = show.console(stderr=False)
     for kind, rows in rows_by_kind.items():
         screen.print(_list_table(kind, rows) if rows else f"No {kind} yet.")
     return 0
-
-
-def _list_rows(kind: str, output_dir: Path) -> list[dict[str, Any]]:
-    if kind == "runs":
-        return run_folder_rows(output_dir)
-    return device_rows() if kind == "devices" else workload_rows()
 
 
 def workload_rows() -> list[dict[str, Any]]:
@@ -131,14 +128,14 @@ def _list_table(kind: str, rows: list[dict[str, Any]]) -> Table:
     return table
 
 
-class ReportFlags(JsonFlags):
+class ReportFlags(cli.JsonFlags):
     """What `assay report` can be asked for."""
 
-    run: Path = argument("[RUN]", default=LATEST_RUN)
-    perfetto: Path | None = output_flag(metavar="FILE", help="Also write a trace for ui.perfetto.dev.")
+    run: Path = cli.argument("[RUN]", default=cli.LATEST_RUN)
+    perfetto: Path | None = cli.output_flag(metavar="FILE", help="Also write a trace for ui.perfetto.dev.")
 
 
-@verb("report", ReportFlags)
+@cli.verb("report", ReportFlags)
 def redraw_report(flags: ReportFlags) -> int:
     """Redraw the report of a run from its records, or of a recording of `assay monitor`.
 
@@ -178,33 +175,28 @@ def write_run_trace(records: Records, run: Path, path: Path) -> None:
 
 def report_recording(path: Path, perfetto: Path | None, *, as_json: bool) -> int:
     """Show what a recording says, and draw it into a folder beside it."""
-    from assay.cli import show
     from assay.monitor.perfetto import write_trace
     from assay.monitor.reader import read_recording
     from assay.monitor.report import recording_page
     from assay.reports.html import write_report
-    from assay.reports.terminal import print_page
 
     if perfetto is not None:
         write_trace(read_recording(path), perfetto)
     summary, page = recording_page(read_recording(path), name=path.name)
     folder = path.with_name(f"{path.stem}-report")
     write_report(page, folder)
-    if as_json:
-        click.echo(json.dumps({**summary.as_json(), "file": str(path)}, indent=2, ensure_ascii=False))
-    else:
-        print_page(page, show.console(stderr=False))
-    show.console(stderr=True).print(f"Report: {folder}/report.html", markup=False, soft_wrap=True)
+    show.print_result({**summary.as_json(), "file": str(path)}, page, as_json=as_json)
+    click.echo(f"Report: {folder}/report.html", err=True)
     return 0
 
 
 class ResumeFlags(HostFlags):
     """What `assay resume` can be asked for."""
 
-    run: Path = argument("[RUN]", default=LATEST_RUN)
+    run: Path = cli.argument("[RUN]", default=cli.LATEST_RUN)
 
 
-@verb("resume", ResumeFlags)
+@cli.verb("resume", ResumeFlags)
 def resume_run(flags: ResumeFlags) -> int:
     """Resume a run that was stopped or failed.
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from assay.cli import flags as cli
 from assay.cli import show
-from assay.cli.flags import JsonFlags, UnsureFlags, argument, decide_flag, flag, output_flag, verb
 from assay.core.errors import BadInput, GateFailed
 
 if TYPE_CHECKING:
@@ -29,16 +28,16 @@ REPORT = "scaling_analysis_report.txt"
 WIDTH = 110
 
 
-class ScalingAnalyseFlags(UnsureFlags, JsonFlags):
+class ScalingAnalyseFlags(cli.UnsureFlags, cli.JsonFlags):
     """What `assay scaling analyse` can be asked for."""
 
-    results: Path | None = argument("RESULTS")
-    results_dir: Path | None = flag(hidden=True)
-    min_efficiency: float | None = decide_flag(gt=0, lt=1, help="Exit with code 1 below this efficiency.")
-    output: Path | None = output_flag("--output -o", metavar="DIR", shown="RESULTS", help="Folder of the files.")
+    results: Path | None = cli.argument("RESULTS")
+    results_dir: Path | None = cli.flag(hidden=True)
+    min_efficiency: float | None = cli.decide_flag(gt=0, lt=1, help="Exit with code 1 below this efficiency.")
+    output: Path | None = cli.output_flag("--output -o", metavar="DIR", shown="RESULTS", help="Folder of the files.")
 
 
-@verb("scaling analyse", ScalingAnalyseFlags)
+@cli.verb("scaling analyse", ScalingAnalyseFlags)
 def analyse_scaling(flags: ScalingAnalyseFlags) -> int:
     """Report on results of `assay scaling run` or of the older tool, and apply a gate.
 
@@ -56,7 +55,6 @@ def analyse_scaling(flags: ScalingAnalyseFlags) -> int:
         judge_rows,
         read_sources,
     )
-    from assay.reports.terminal import print_page
 
     if flags.unsure == "fail" and flags.min_efficiency is None:
         raise BadInput("--unsure fail needs --min-efficiency.")
@@ -70,13 +68,9 @@ def analyse_scaling(flags: ScalingAnalyseFlags) -> int:
     shown = build_page(sources, all_findings, drawings, show.short_path(path.absolute()), least)
     folder = flags.output or (path.parent if path.is_file() else path)
     files = write_sheets(shown, drawings, folder)
-    if flags.as_json:
-        data = {**all_findings.as_json(), "unusable": list(sources.unusable), "files": [str(file) for file in files]}
-        click.echo(json.dumps(data, indent=2, ensure_ascii=False))
-    else:
-        print_page(show.text_only_page(shown), show.console(stderr=False))
-    screen = show.console(stderr=True)
-    screen.print(f"Written: {', '.join(show.short_path(file) for file in files)}", markup=False, soft_wrap=True)
+    data = {**all_findings.as_json(), "unusable": list(sources.unusable), "files": [str(file) for file in files]}
+    show.print_result(data, show.text_only_page(shown), as_json=flags.as_json)
+    click.echo(f"Written: {', '.join(show.short_path(file) for file in files)}", err=True)
     if flags.min_efficiency is not None:
         refuse_undecidable_gate(judge_rows(sources.rows, least))
         apply_gate(

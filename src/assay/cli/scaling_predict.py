@@ -7,19 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from assay.cli.flags import (
-    HOW,
-    NUMBER,
-    IsolationFlags,
-    MeasureFlags,
-    UnsureFlags,
-    decide_flag,
-    gpus_flag,
-    option_of,
-    timeout_flag,
-    verb,
-    what_flag,
-)
+from assay.cli import flags as cli
 from assay.cli.scaling_run import ShapeFlags, whole_numbers
 from assay.core.errors import BadInput
 from assay.core.format import MAX_CALLS
@@ -31,29 +19,29 @@ if TYPE_CHECKING:
     from assay.machine.model import Machine
 
 
-class PredictFlags(ShapeFlags, UnsureFlags, IsolationFlags, MeasureFlags):
+class PredictFlags(ShapeFlags, cli.UnsureFlags, cli.IsolationFlags, cli.MeasureFlags):
     """What `assay scaling predict` can be asked for."""
 
-    counts: tuple[str, ...] = what_flag(
-        "--gpus-count", default=(), item=NUMBER, metavar="8,64,512", shown="8 64 512", help="GPUs per ring."
+    counts: tuple[str, ...] = cli.what_flag(
+        "--gpus-count", default=(), item=cli.NUMBER, metavar="8,64,512", shown="8 64 512", help="GPUs per ring."
     )
-    link: str = what_flag(
+    link: str = cli.what_flag(
         default="nvlink4", metavar="NAME", help="nvlink4, pcie5, eth400, or LATENCY:BANDWIDTH such as 5us:100GB/s."
     )
-    weak: bool = what_flag("--weak/--strong", default=False, help="Grow the problem with ranks, or fix it.")
-    passes: Literal["forward", "total"] = what_flag(default="total", help="Forward only, or with backward.")
-    gpus: tuple[str, ...] = gpus_flag("the first", several=False)
-    min_efficiency: float | None = decide_flag(gt=0, lt=1, help="Exit with code 1 below this efficiency.")
-    warmup_runs: int = option_of(
-        PredictionOptions, "warmup_runs", group=HOW, le=MAX_CALLS, envvar="WARMUP_RUNS", help="Warm-up calls."
+    weak: bool = cli.what_flag("--weak/--strong", default=False, help="Grow the problem with ranks, or fix it.")
+    passes: Literal["forward", "total"] = cli.what_flag(default="total", help="Forward only, or with backward.")
+    gpus: tuple[str, ...] = cli.gpus_flag("the first", several=False)
+    min_efficiency: float | None = cli.decide_flag(gt=0, lt=1, help="Exit with code 1 below this efficiency.")
+    warmup_runs: int = cli.how_option(
+        PredictionOptions, "warmup_runs", le=MAX_CALLS, envvar="WARMUP_RUNS", help="Warm-up calls."
     )
-    benchmark_runs: int = option_of(
-        PredictionOptions, "benchmark_runs", group=HOW, le=MAX_CALLS, envvar="BENCHMARK_RUNS", help="Timed calls."
+    benchmark_runs: int = cli.how_option(
+        PredictionOptions, "benchmark_runs", le=MAX_CALLS, envvar="BENCHMARK_RUNS", help="Timed calls."
     )
-    timeout_s: float = timeout_flag(600.0)
+    timeout_s: float = cli.timeout_flag(600.0)
 
 
-@verb("scaling predict", PredictFlags)
+@cli.verb("scaling predict", PredictFlags)
 def predict_scaling(flags: PredictFlags) -> int:
     """Predict time, efficiency and memory on more GPUs than this machine has.
 

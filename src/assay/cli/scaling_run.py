@@ -12,24 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from assay.cli.flags import (
-    HOW,
-    NUMBER,
-    Flags,
-    IsolationFlags,
-    MeasureFlags,
-    cpu_groups_flag,
-    flag_rows,
-    how_flag,
-    option_of,
-    output_dir_flag,
-    output_flag,
-    param_flag,
-    parse_assignments,
-    timeout_flag,
-    verb,
-    what_flag,
-)
+from assay.cli import flags as cli
 from assay.cli.host_flags import HostFlags, RemoteHook, dispatch_remote
 from assay.core.errors import BadInput, MachineCannot
 from assay.core.format import MAX_CALLS, MAX_PROCESSES, MAX_REPEATS, MAX_SIZE
@@ -47,15 +30,15 @@ SEQUENCES = {"cuda": (16384, 32768, 65536), "cpu": (2048,)}
 
 def numbers_flag(metavar: str, shown: str, help_text: str, **rest: Any) -> Any:
     """Return a flag that takes several whole numbers."""
-    return what_flag(default=(), item=NUMBER, metavar=metavar, shown=shown, help=help_text, **rest)
+    return cli.what_flag(default=(), item=cli.NUMBER, metavar=metavar, shown=shown, help=help_text, **rest)
 
 
 def size_flag(shown: str, help_text: str, **rest: Any) -> Any:
     """Return a flag that takes a size."""
-    return what_flag(ge=1, le=MAX_SIZE, shown=shown, help=help_text, **rest)
+    return cli.what_flag(ge=1, le=MAX_SIZE, shown=shown, help=help_text, **rest)
 
 
-class ShapeFlags(Flags):
+class ShapeFlags(cli.Flags):
     """The shape of dilated attention; what is not given is as the workload has it on the device."""
 
     batch_size: int | None = size_flag("2; 1 on a CPU", "Sequences per ring.", envvar="BATCH_SIZE")
@@ -65,11 +48,11 @@ class ShapeFlags(Flags):
     num_kv_heads: int | None = size_flag("--num-heads", "Key-value heads.")
     segment_lengths: tuple[str, ...] = numbers_flag("W...", "2048 4096 8192", "Segment lengths.")
     dilation_rates: tuple[str, ...] = numbers_flag("R...", "1 2 4", "Dilation rates.")
-    dtype: str | None = what_flag(metavar="DTYPE", shown="float16", help="Data type.")
-    causal: bool = what_flag(default=False, help="Use a causal mask.")
-    offset: str | None = what_flag(metavar="RULE", help="Position rule: modulo or blocks.")
-    backend: str | None = what_flag(metavar="NAME", shown="auto", help="Attention backend.")
-    no_flash: bool = what_flag("--no-flash-attention", default=False, hidden=True)
+    dtype: str | None = cli.what_flag(metavar="DTYPE", shown="float16", help="Data type.")
+    causal: bool = cli.what_flag(default=False, help="Use a causal mask.")
+    offset: str | None = cli.what_flag(metavar="RULE", help="Position rule: modulo or blocks.")
+    backend: str | None = cli.what_flag(metavar="NAME", shown="auto", help="Attention backend.")
+    no_flash: bool = cli.what_flag("--no-flash-attention", default=False, hidden=True)
 
     def sequences(self, kind: str) -> tuple[int, ...]:
         """Return the sequence lengths, each once, in order."""
@@ -116,7 +99,7 @@ def whole_numbers(option: str, words: tuple[str, ...]) -> tuple[int, ...]:
 
 def ranks_flag(help_text: str) -> Any:
     """Return a flag that may stand alone or before a number of ranks."""
-    return what_flag(style="optional", item="0", ge=0, le=MAX_PROCESSES, metavar="[N]", help=help_text)
+    return cli.what_flag(style="optional", item="0", ge=0, le=MAX_PROCESSES, metavar="[N]", help=help_text)
 
 
 RANK_COUNTS = (1, 2, 4, 8)
@@ -128,49 +111,37 @@ REPEAT = 3
 QUICK = {"repeat": 1, "warmup_runs": 1, "benchmark_runs": 3}
 
 
-class ScalingRunFlags(ShapeFlags, IsolationFlags, MeasureFlags, HostFlags):
+class ScalingRunFlags(ShapeFlags, cli.IsolationFlags, cli.MeasureFlags, HostFlags):
     """What `assay scaling run` can be asked for."""
 
     ring_sizes: tuple[str, ...] = numbers_flag("R...", "1 2 4 8", "Ranks per ring.")
-    nproc: int | None = what_flag(ge=1, le=MAX_PROCESSES, shown="one per device", help="Ranks.")
-    every: bool = what_flag("--all", default=False, help="Use 1, 2, 4 and 8 ranks, as devices allow.")
+    nproc: int | None = cli.what_flag(ge=1, le=MAX_PROCESSES, shown="one per device", help="Ranks.")
+    every: bool = cli.what_flag("--all", default=False, help="Use 1, 2, 4 and 8 ranks, as devices allow.")
     quick: int | None = ranks_flag("Small problem, once; N sets the ranks.")
     large: int | None = ranks_flag("131072 and 262144 tokens; N sets the ranks.")
-    weak: bool = what_flag("--weak/--strong", default=False, help="Grow the problem with ranks, or fix it.")
-    workload: str | None = what_flag(metavar="NAME", help="Scale another workload instead.")
-    params: tuple[str, ...] = param_flag("Set a parameter of --workload.")
-    ranks_param: str | None = what_flag(metavar="NAME", help="Parameter that --strong divides by ranks.")
-    cpu_groups: int | None = cpu_groups_flag("one per rank")
-    references: bool | None = what_flag(help="Also measure a large matmul (on a GPU).")
-    energy: bool | None = what_flag(shown="on a GPU", help="Measure J/token.")
-    profile: bool = what_flag(default=False, help="Trace a call of the first configuration.")
-    link: str | None = how_flag(metavar="NAME", help="Predict first: nvlink4 or 5us:100GB/s.")
-    unsure: Literal["pass", "fail"] = how_flag(default="pass", help="Gate result if inconclusive.")
-    min_efficiency: float | None = option_of(
-        ScalingOptions, "min_efficiency", group=HOW, help="Exit with code 1 below this efficiency."
+    weak: bool = cli.what_flag("--weak/--strong", default=False, help="Grow the problem with ranks, or fix it.")
+    workload: str | None = cli.what_flag(metavar="NAME", help="Scale another workload instead.")
+    params: tuple[str, ...] = cli.param_flag("Set a parameter of --workload.")
+    ranks_param: str | None = cli.what_flag(metavar="NAME", help="Parameter that --strong divides by ranks.")
+    cpu_groups: int | None = cli.cpu_groups_flag("one per rank")
+    references: bool | None = cli.what_flag(help="Also measure a large matmul (on a GPU).")
+    energy: bool | None = cli.what_flag(shown="on a GPU", help="Measure J/token.")
+    profile: bool = cli.what_flag(default=False, help="Trace a call of the first configuration.")
+    link: str | None = cli.how_flag(metavar="NAME", help="Predict first: nvlink4 or 5us:100GB/s.")
+    unsure: Literal["pass", "fail"] = cli.how_flag(default="pass", help="Gate result if inconclusive.")
+    min_efficiency: float | None = cli.how_option(
+        ScalingOptions, "min_efficiency", help="Exit with code 1 below this efficiency."
     )
-    warmup_runs: int | None = option_of(
-        ScalingOptions,
-        "warmup_runs",
-        optional=True,
-        group=HOW,
-        le=MAX_CALLS,
-        envvar="WARMUP_RUNS",
-        help="Warm-up calls.",
+    warmup_runs: int | None = cli.how_option(
+        ScalingOptions, "warmup_runs", optional=True, le=MAX_CALLS, envvar="WARMUP_RUNS", help="Warm-up calls."
     )
-    benchmark_runs: int | None = option_of(
-        ScalingOptions,
-        "benchmark_runs",
-        optional=True,
-        group=HOW,
-        le=MAX_CALLS,
-        envvar="BENCHMARK_RUNS",
-        help="Timed calls.",
+    benchmark_runs: int | None = cli.how_option(
+        ScalingOptions, "benchmark_runs", optional=True, le=MAX_CALLS, envvar="BENCHMARK_RUNS", help="Timed calls."
     )
-    repeat: int | None = how_flag(ge=1, le=MAX_REPEATS, shown="3; --quick 1; gate 5", help="Fresh starts.")
-    timeout_s: float = timeout_flag(600.0)
-    output_dir: Path = output_dir_flag(envvar="OUTPUT_DIR")
-    no_save: bool = output_flag(default=False, hidden=True)
+    repeat: int | None = cli.how_flag(ge=1, le=MAX_REPEATS, shown="3; --quick 1; gate 5", help="Fresh starts.")
+    timeout_s: float = cli.timeout_flag(600.0)
+    output_dir: Path = cli.output_dir_flag(envvar="OUTPUT_DIR")
+    no_save: bool = cli.output_flag(default=False, hidden=True)
 
     def named_workloads(self) -> tuple[str, ...]:
         """Return the one, where it is named."""
@@ -186,7 +157,7 @@ class ScalingRunFlags(ShapeFlags, IsolationFlags, MeasureFlags, HostFlags):
         return next(iter(ranks.values()), None)
 
 
-@verb("scaling run", ScalingRunFlags)
+@cli.verb("scaling run", ScalingRunFlags)
 def measure_scaling(flags: ScalingRunFlags) -> int:
     """Measure how ring dilated attention, or any workload, scales over ranks.
 
@@ -295,10 +266,10 @@ def subject_and_lengths(flags: ScalingRunFlags, kind: str) -> tuple[Subject, tup
     name = flags.workload
     if name is not None and name.partition("@")[0].replace("-", "_") != ATTENTION_WORKLOAD:
         attention_only = {*ShapeFlags.model_fields, "ring_sizes", "large", "link"} & flags.line.named
-        titles = [row.title for row in flag_rows(type(flags)) if row.name in attention_only]
+        titles = [row.title for row in cli.flag_rows(type(flags)) if row.name in attention_only]
         if titles:
             raise BadInput(f"{titles[0]} applies to dilated attention only; set parameters of {name} with --param.")
-        return registry.resolve_subject(name, device_kind=kind, explicit=parse_assignments(flags.params)), ()
+        return registry.resolve_subject(name, device_kind=kind, explicit=cli.parse_assignments(flags.params)), ()
     if flags.params or flags.ranks_param:
         title = "--param" if flags.params else "--ranks-param"
         raise BadInput(f"{title} needs --workload; dilated attention has flags of its own (--help).")
@@ -384,7 +355,7 @@ def print_notices(flags: ScalingRunFlags, options: ScalingOptions) -> None:
             f"{params['dtype']}.",
             err=True,
         )
-    rows = [row for row in flag_rows(type(flags)) if row.envvar and row.name in flags.line.from_environment]
+    rows = [row for row in cli.flag_rows(type(flags)) if row.envvar and row.name in flags.line.from_environment]
     notices = [f"{row.envvar}={os.environ[row.envvar]}" for row in rows if row.envvar]
     if notices:
         click.echo(f"From the environment: {', '.join(notices)}.", err=True)

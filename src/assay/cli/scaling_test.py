@@ -5,11 +5,11 @@ Check that ring dilated attention is exact here, also across ranks, in float64 a
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import click
 
+from assay.cli import show
 from assay.cli.flags import DEVICE, GPU, JsonFlags, flag, verb
 from assay.core.format import MAX_PROCESSES
 
@@ -60,7 +60,7 @@ def test_ring_attention(flags: ScalingTestFlags) -> int:
         raise BadInput(f"--nproc {ranks} is more than the {torchrun.world_size} processes that torchrun started.")
     findings = run_checks(machine, torchrun, ranks, flags)
     if flags.as_json:
-        click.echo(json.dumps(findings.as_json(), indent=2, ensure_ascii=False))
+        show.print_json(findings.as_json())
     else:
         print_checks(findings, machine)
     if not findings.passed:

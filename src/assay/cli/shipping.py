@@ -92,15 +92,14 @@ class UploadList:
                 )
             for base in (self._cwd, path.parent) if around else (self._cwd,):
                 if path_text and _is_file(base / path_text):
-                    self._make_sure_inside(base / path_text, path)
+                    named = base / path_text
+                    inside = named.resolve().is_relative_to(self._cwd.resolve())
+                    if not inside and self._there(named) not in self._files:
+                        raise BadInput(
+                            f"{path} names {named}, which is outside the folder you start in; --ship {named} sends it "
+                            "along."
+                        )
                     self._take_with_its_kind(base / path_text, function=path_text != text)
-
-    def _make_sure_inside(self, path: Path, teller: Path) -> None:
-        inside = path.resolve().is_relative_to(self._cwd.resolve())
-        if not inside and self._there(path) not in self._files:
-            raise BadInput(
-                f"{teller} names {path}, which is outside the folder you start in; --ship {path} sends it along."
-            )
 
     def _named(self, word: str, *, absolute: bool) -> str:
         path_text, function = _split(word)

@@ -15,26 +15,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import click
 
-from assay.cli.flags import (
-    DECISION,
-    HOW,
-    CacheFlags,
-    Flags,
-    IsolationFlags,
-    JsonFlags,
-    MeasureFlags,
-    UnsureFlags,
-    argument,
-    cpu_groups_flag,
-    decide_flag,
-    flag,
-    gpus_flag,
-    how_flag,
-    option_of,
-    output_flag,
-    verb,
-    what_flag,
-)
+from assay.cli import flags as cli
+from assay.cli import show
 from assay.cli.host_flags import LOCAL, DurationEstimate, HostFlags, RemoteHook, dispatch_remote, rental_flag
 from assay.core.errors import BadInput, MachineCannot
 from assay.core.files import read_text, replace_atomically
@@ -57,43 +39,37 @@ QUICK_SHARE = 0.5
 CONFIG = Path("configs/base.yaml")
 
 
-class ThresholdRunFlags(CacheFlags, IsolationFlags, UnsureFlags, MeasureFlags, HostFlags):
+class ThresholdRunFlags(cli.CacheFlags, cli.IsolationFlags, cli.UnsureFlags, cli.MeasureFlags, HostFlags):
     """What `assay threshold run` can be asked for."""
 
-    thresholds: Path | None = argument("[THRESHOLDS]")
-    grid: str | None = what_flag(metavar="NAME", shown="its first", help="Grid of the file: small or large.")
-    sizes: tuple[str, ...] = what_flag(
+    thresholds: Path | None = cli.argument("[THRESHOLDS]")
+    grid: str | None = cli.what_flag(metavar="NAME", shown="its first", help="Grid of the file: small or large.")
+    sizes: tuple[str, ...] = cli.what_flag(
         default=(), item=r"\d+", metavar="N...", help="Measure only these sizes of the grid."
     )
-    gpus: tuple[str, ...] = gpus_flag("the first", several=False)
-    cpu_groups: int | None = cpu_groups_flag("1")
-    safety_margin: str | None = decide_flag(
+    gpus: tuple[str, ...] = cli.gpus_flag("the first", several=False)
+    cpu_groups: int | None = cli.cpu_groups_flag("1")
+    safety_margin: str | None = cli.decide_flag(
         metavar="X", shown="from the file", help="1.2, or conservative, balanced, aggressive."
     )
-    decide_on: DecideOn = option_of(
+    decide_on: DecideOn = cli.option_of(
         ThresholdOptions,
         "decide_on",
-        group=DECISION,
+        group=cli.DECISION,
         metavar="TIME",
         help="Time that decides: call, span (kernels only), or cautious (the higher threshold).",
     )
-    baseline: Path | None = decide_flag(metavar="FILE", help="Exit with code 1 if a threshold exceeds this file's.")
-    duration_s: float | None = how_flag(gt=0, shown="60s; 20s on a CPU", help="Time per process.")
-    budget_s: float | None = how_flag(gt=0, shown="4m; 90s on a CPU", help="Total time.")
-    blocks: int | None = option_of(
-        ThresholdOptions,
-        "blocks",
-        "--processes",
-        optional=True,
-        group=HOW,
-        le=MAX_REPEATS,
-        help="Maximum number of processes.",
+    baseline: Path | None = cli.decide_flag(metavar="FILE", help="Exit with code 1 if a threshold exceeds this file's.")
+    duration_s: float | None = cli.how_flag(gt=0, shown="60s; 20s on a CPU", help="Time per process.")
+    budget_s: float | None = cli.how_flag(gt=0, shown="4m; 90s on a CPU", help="Total time.")
+    blocks: int | None = cli.how_option(
+        ThresholdOptions, "blocks", "--processes", optional=True, le=MAX_REPEATS, help="Maximum number of processes."
     )
-    quick: bool = how_flag(default=False, help="Quick first look: 2 processes, half the time.")
-    output: Path | None = output_flag("--output -o", metavar="FILE", help="Write the results as JSON.")
-    report: Path | None = output_flag(metavar="FILE", help="Write the report as Markdown.")
-    update_config: bool = output_flag(default=False, help="Write the thresholds to --config.")
-    config: Path = output_flag(default=CONFIG, metavar="FILE", help="Configuration to update.")
+    quick: bool = cli.how_flag(default=False, help="Quick first look: 2 processes, half the time.")
+    output: Path | None = cli.output_flag("--output -o", metavar="FILE", help="Write the results as JSON.")
+    report: Path | None = cli.output_flag(metavar="FILE", help="Write the report as Markdown.")
+    update_config: bool = cli.output_flag(default=False, help="Write the thresholds to --config.")
+    config: Path = cli.output_flag(default=CONFIG, metavar="FILE", help="Configuration to update.")
     provider: str | None = rental_flag(hidden=True)
     gpu_type: str | None = rental_flag(aliases="--gpu", metavar="L4", help="GPU model; T4,L4 rents one of each.")
 
@@ -120,7 +96,7 @@ class ThresholdRunFlags(CacheFlags, IsolationFlags, UnsureFlags, MeasureFlags, H
         return tuple(name for threshold in thresholds for name in (threshold.reference, threshold.fast))
 
 
-@verb("threshold run", ThresholdRunFlags)
+@cli.verb("threshold run", ThresholdRunFlags)
 def measure_thresholds(flags: ThresholdRunFlags) -> int:
     """Find the problem size from which a fast path is faster by a margin.
 
@@ -318,19 +294,19 @@ def update_config(config: Path, answers: Sequence[ThresholdAnswer], *, write: bo
         click.echo(f"{config} is left as it is.", err=True)
 
 
-class ThresholdApplyFlags(JsonFlags):
+class ThresholdApplyFlags(cli.JsonFlags):
     """What `assay threshold apply` can be asked for."""
 
-    results: Path = argument("RESULTS", required=True)
-    config: Path = flag(default=CONFIG, metavar="FILE", help="Configuration to update.")
-    safety_margin: str | None = flag(
+    results: Path = cli.argument("RESULTS", required=True)
+    config: Path = cli.flag(default=CONFIG, metavar="FILE", help="Configuration to update.")
+    safety_margin: str | None = cli.flag(
         metavar="X", shown="as measured", help="1.2, or conservative, balanced, aggressive."
     )
-    decide_on: DecideOn | None = flag(shown="as measured", help="Time that decides.")
-    update: bool = flag("--update-config/--dry-run", default=True, help="Write the thresholds, or only show them.")
+    decide_on: DecideOn | None = cli.flag(shown="as measured", help="Time that decides.")
+    update: bool = cli.flag("--update-config/--dry-run", default=True, help="Write the thresholds, or only show them.")
 
 
-@verb("threshold apply", ThresholdApplyFlags)
+@cli.verb("threshold apply", ThresholdApplyFlags)
 def apply_thresholds(flags: ThresholdApplyFlags) -> int:
     """Decide from RESULTS, a run folder or a JSON file, and write the configuration; measures nothing.
 
@@ -339,11 +315,9 @@ def apply_thresholds(flags: ThresholdApplyFlags) -> int:
         assay threshold apply runs/latest --config configs/base.yaml
         assay threshold apply results.json --safety-margin 1.5 --dry-run
     """
-    from assay.cli.show import console
     from assay.experiments.threshold.answers import build_answer
     from assay.experiments.threshold.results_file import build_results
     from assay.experiments.threshold.saved_results import read_saved
-    from assay.reports.terminal import print_page
 
     margin = None if flags.safety_margin is None else parse_margin(flags.safety_margin)
     saved = read_saved(flags.results)
@@ -352,12 +326,9 @@ def apply_thresholds(flags: ThresholdApplyFlags) -> int:
     check_keys(flags.config, {answer.key: answer.judged_threshold.threshold.never for answer in answers})
     for note in result_notes(saved):
         click.echo(note, err=True)
-    if flags.as_json:
-        identity = None if saved.results is None else saved.results.identity
-        result = build_results(saved.device, answers, decide_on, saved.measured_at, identity)
-        click.echo(json.dumps(result.as_json(), indent=2, ensure_ascii=False))
-    else:
-        print_page(answers_page(flags.results, saved, answers), console(stderr=False))
+    identity = None if saved.results is None else saved.results.identity
+    result = build_results(saved.device, answers, decide_on, saved.measured_at, identity)
+    show.print_result(result.as_json(), answers_page(flags.results, saved, answers), as_json=flags.as_json)
     refused = parity_failed(answers)
     update_config(flags.config, answers, write=flags.update and not refused, as_json=flags.as_json)
     return 1 if refused else 0
@@ -393,14 +364,14 @@ MAX_LISTED_LINES = 5
 """So many lines are named; of more, how many there are."""
 
 
-class ThresholdParseFlags(Flags):
+class ThresholdParseFlags(cli.Flags):
     """What `assay threshold parse` can be asked for."""
 
-    file: Path = argument("FILE", required=True)
-    output: Path | None = flag("--output -o", metavar="FILE", shown="stdout", help="Write to a file.")
+    file: Path = cli.argument("FILE", required=True)
+    output: Path | None = cli.flag("--output -o", metavar="FILE", shown="stdout", help="Write to a file.")
 
 
-@verb("threshold parse", ThresholdParseFlags)
+@cli.verb("threshold parse", ThresholdParseFlags)
 def parse_older_output(flags: ThresholdParseFlags) -> int:
     """Convert the output of an older benchmark to JSON.
 
