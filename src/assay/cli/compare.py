@@ -16,7 +16,7 @@ import click
 from assay.cli import flags as cli
 from assay.cli import show
 from assay.cli.commands import OTHER
-from assay.core.errors import BadInput, GateFailed
+from assay.core.errors import BadInput
 from assay.core.files import replace_atomically, translate_os_errors
 from assay.core.values import SCHEMA_VERSION
 from assay.experiments.energy.compare import ComparedBy, ComparedPhase
@@ -72,7 +72,9 @@ def compare_with_first(flags: CompareFlags) -> int:
     if flags.output is not None:
         click.echo(f"Report: {show.short_path(flags.output)}", err=True)
     if flags.fail_on_regression:
-        apply_gate(result, strict=flags.unsure == "fail")
+        passed = flags.apply_gate("The gate", result.verdict, result.headline)
+        skipped = "; ".join(item.text for item in result.not_comparable)
+        click.echo(f"{passed}{skipped and f' Not compared: {skipped}.'}", err=True)
     return 0
 
 
@@ -112,18 +114,6 @@ def refuse_undecidable_gate(result: ComparisonResult) -> None:
         " Measure both results in several processes: --restarts 5, with a --duration that they fit in." if few else ""
     )
     raise BadInput(f"The gate cannot decide on any number: {reason}.{more}")
-
-
-def apply_gate(result: ComparisonResult, *, strict: bool) -> None:
-    """Let the gate speak."""
-    if result.verdict == "no" or (result.verdict == "unsure" and strict):
-        outcome = "says no" if result.verdict == "no" else "cannot tell, and --unsure fail says that is not enough"
-        raise GateFailed(f"The gate {outcome}. {result.headline}")
-    outcome = "is passed" if result.verdict == "yes" else "cannot tell, and lets it pass; --unsure fail would not"
-    skipped = (
-        f" Not compared: {'; '.join(item.text for item in result.not_comparable)}." if result.not_comparable else ""
-    )
-    click.echo(f"The gate {outcome}.{skipped}", err=True)
 
 
 class VarianceFlags(cli.JsonFlags):

@@ -28,7 +28,7 @@ import click
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from assay.cli.commands import OTHER, OUTPUT, CommandLine, FlagRow, VerbRow
-from assay.core.errors import AssayError, BadInput
+from assay.core.errors import AssayError, BadInput, GateFailed
 from assay.core.files import check_path, find_control_character, lease_folder
 from assay.core.format import MAX_PROCESSES, MAX_REPEATS, parse_duration_s, parse_fraction
 from assay.core.values import Cache, InterferencePolicy, Isolation, Value, first_problem
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from pydantic.fields import FieldInfo
 
+    from assay.core.results import Verdict
     from assay.machine.model import Machine
 
 FlagsT = TypeVar("FlagsT", bound="Flags")
@@ -440,6 +441,20 @@ class UnsureFlags(Flags):
     """A gate that may be inconclusive."""
 
     unsure: Literal["pass", "fail"] = decide_flag(default="pass", help="Gate result if inconclusive.")
+
+    def apply_gate(self, gate: str, verdict: Verdict, headline: str) -> str:
+        """Return what a gate says that is passed; ``gate`` names it.
+
+        Raises:
+            GateFailed: It is not.
+        """
+        if verdict == "no":
+            raise GateFailed(f"{gate} says no. {headline}")
+        if verdict == "unsure" and self.unsure == "fail":
+            raise GateFailed(f"{gate} cannot tell, and --unsure fail says that is not enough. {headline}")
+        return (
+            f"{gate} {'is passed' if verdict == 'yes' else 'cannot tell, and lets it pass; --unsure fail would not'}."
+        )
 
 
 class RegressionGateFlags(Flags):

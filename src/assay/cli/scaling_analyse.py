@@ -9,13 +9,12 @@ import click
 
 from assay.cli import flags as cli
 from assay.cli import show
-from assay.core.errors import BadInput, GateFailed
+from assay.core.errors import BadInput
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from assay.core.page import Page
-    from assay.core.results import Verdict
     from assay.experiments.scaling.figures import ScalingFigures
     from assay.experiments.scaling.saved_results import JudgedRow
 
@@ -72,13 +71,10 @@ def analyse_scaling(flags: ScalingAnalyseFlags) -> int:
     show.print_result(data, show.text_only_page(shown), as_json=flags.as_json)
     click.echo(f"Written: {', '.join(show.short_path(file) for file in files)}", err=True)
     if flags.min_efficiency is not None:
-        refuse_undecidable_gate(judge_rows(sources.rows, least))
-        apply_gate(
-            combine_verdicts(judge_rows(sources.rows, least)),
-            least,
-            all_findings.headline,
-            strict=flags.unsure == "fail",
-        )
+        judged = judge_rows(sources.rows, least)
+        refuse_undecidable_gate(judged)
+        gate = f"The gate of {100 * least:.0f} % efficiency"
+        click.echo(flags.apply_gate(gate, combine_verdicts(judged), all_findings.headline), err=True)
     return 0
 
 
@@ -119,12 +115,3 @@ def refuse_undecidable_gate(per_rate: Sequence[JudgedRow]) -> None:
         reasons = dict.fromkeys(one.reason for one in per_rate if one.reason is not None)
         why = "; ".join(reasons) or "nothing was measured with more than one rank"
         raise BadInput(f"--min-efficiency has nothing to decide on: {why}.")
-
-
-def apply_gate(verdict: Verdict, least: float, headline: str, *, strict: bool) -> None:
-    """Let the gate speak."""
-    if verdict == "no" or (verdict == "unsure" and strict):
-        outcome = "says no" if verdict == "no" else "cannot tell, and --unsure fail says that is not enough"
-        raise GateFailed(f"The gate of {100 * least:.0f} % efficiency {outcome}. {headline}")
-    outcome = "is passed" if verdict == "yes" else "cannot tell, and lets it pass; --unsure fail would not"
-    click.echo(f"The gate of {100 * least:.0f} % efficiency {outcome}.", err=True)
