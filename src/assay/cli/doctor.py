@@ -56,7 +56,7 @@ def run_doctor(machine: Machine, gpus: tuple[str, ...], touch: Callable[[str], N
 
 
 def test_gpus(machine: Machine, gpus: tuple[str, ...], touch: Callable[[str], None]) -> tuple[Gpu, ...]:
-    """Return the GPUs that were asked for, each having answered."""
+    """Return the requested GPUs, after running a kernel on each."""
     from assay.isolation.devices import choose_devices
 
     devices = set(choose_devices(machine, gpus=gpus)) if gpus else set()
@@ -67,7 +67,7 @@ def test_gpus(machine: Machine, gpus: tuple[str, ...], touch: Callable[[str], No
 
 
 def collect_findings(machine: Machine, devices: tuple[str, ...] = ()) -> tuple[Finding, ...]:
-    """Return what every package has to say of this machine, and of some devices measured at once; none: of all."""
+    """Return the findings of every package on this machine, for some devices measured at once; none: for all."""
     from assay.isolation import probe as isolation
     from assay.joules import sensor_model as joules
     from assay.machine import doctor, interference
@@ -121,7 +121,7 @@ def check_for_energy(flags: EnergyCheckFlags) -> int:
 def check_gpus(
     machine: Machine, flags: EnergyCheckFlags, touch: Callable[[str], None], ask: Callable[[], dict[str, Any]]
 ) -> int:
-    """Look, tell and write; how GPUs are touched is handed in."""
+    """Check the GPUs, show the result and write the configuration; how GPUs are touched is passed in."""
     from assay.cli.energy_run import gpu_indices
     from assay.core.files import replace_atomically
     from assay.experiments.energy.gpu_check import build_check_page, check_gpus, metered_only_note, recommend_config

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ReporterFiles:
-    """Files to be written, looked at before anything is measured."""
+    """Files to write, checked before anything is measured."""
 
     reporters: tuple[EnergyReporter, ...]
 

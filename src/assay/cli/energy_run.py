@@ -155,7 +155,7 @@ def _validate_generate_kwargs(config: EnergyConfig) -> None:
 
 
 def characterize_sensors(options: EnergyOptions, machine: Machine) -> tuple[str, ...] | None:
-    """Look at sensors that nobody has looked at yet; return what did not work. Null: there is nothing to look at.
+    """Fit models of sensors that have none yet; return what failed. Null: there is nothing to fit.
 
     A server has its GPUs in use, and a fake's sensors are what a test says they are.
     """
@@ -223,7 +223,7 @@ def gpu_indices(machine: Machine, words: Sequence[str]) -> list[int]:
 
 
 def quick_config(config: EnergyConfig, overridden: Collection[KeyPath], *, metered: bool) -> EnergyConfig:
-    """Return a configuration for a first look, on GPUs that are metered or without; places that were said stay."""
+    """Return a configuration for a quick first look, metered or not; overridden values stay."""
     changes: dict[str, Any] = {
         "repeats": 1,
         "window_s": QUICK_WINDOW_S if metered and config.metrics.enabled else QUICK_WINDOW_UNMETERED_S,
@@ -234,7 +234,7 @@ def quick_config(config: EnergyConfig, overridden: Collection[KeyPath], *, meter
 
 
 def show_energy_dry_run(options: EnergyOptions, machine: Machine, *, as_json: bool) -> int:
-    """Show it; return 3 where it cannot be loaded here or every cell is left out, and 2 where it makes no sense."""
+    """Show the first block; return 3 if the model cannot be loaded here or every cell is skipped, 2 for bad input."""
     from assay.cli import measuring
     from assay.experiments.energy import EXPERIMENT
 

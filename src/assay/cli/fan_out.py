@@ -44,10 +44,10 @@ if TYPE_CHECKING:
 
 
 REPLACED_OPTIONS = frozenset({"on", "provider", "gpu_type", "max_cost", "output_dir", "as_json", "dry_run"})
-"""What each machine's process is told anew; all other words it gets as they were given."""
+"""Flags that are set anew for each machine's process; all others are passed on unchanged."""
 
 SINGLE_RUN_OPTIONS = frozenset({"update_config", "output", "report", "baseline"})
-"""What is done with one result, and would be done by every machine to the same file."""
+"""Flags about one result: every machine would write the same file."""
 
 
 ERROR_PREFIX = "assay: "
@@ -56,7 +56,7 @@ ERROR_PREFIX = "assay: "
 
 @dataclass
 class ChildOutput:
-    """What a machine's process said of how it ended, if anything, and when it fell silent, by the monotonic clock."""
+    """The error message of a machine's process, if any, and when its output ended, by the monotonic clock."""
 
     error_message: str | None = None
     ended_s: float | None = None
@@ -123,7 +123,7 @@ def refuse_single_run_options(flags: HostFlags) -> None:
 
 
 def planned_run(request: GpuRequest) -> FanOutRun:
-    """Return what is known of a kind of GPU before anything is rented."""
+    """Return the state of a kind of GPU before anything is rented."""
     gpu_label = gpu_type_label(request)
     best = request.choice.best
     if best is None:
@@ -166,7 +166,7 @@ def child_command(words: Sequence[str], request: GpuRequest, on: str, folder: Pa
 
 
 def start_child(leg: FanOutRun, words: Sequence[str], folder: Path) -> ChildProcess:
-    """Start a machine's process; what it says is shown with the kind of GPU before it, and kept."""
+    """Start a machine's process; its stderr is shown with the kind of GPU as a prefix, and kept."""
     child_folder = folder / (leg.folder or leg.gpu_label)
     child_folder.mkdir()
     since_s = time.monotonic()

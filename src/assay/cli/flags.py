@@ -135,7 +135,7 @@ class Flags(BaseModel):
         """Return the flags from what was given, as text; ``where`` begins messages about a file.
 
         Raises:
-            BadInput: One makes no sense; the sentence names the flag.
+            BadInput: A value is invalid; the message names the flag.
         """
         try:
             flags = cls.model_validate({**values, "line": line})

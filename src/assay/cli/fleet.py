@@ -131,7 +131,7 @@ def _begin_fleet(job: Job, nodes_to_measure: Mapping[str, str | None], flags: Fl
     from assay.hosts.fleet.state import FleetState
     from assay.hosts.slurm.script import array_script
 
-    array_script(job, 1, 1, None)  # refuses options that cannot be meant, before anything is made
+    array_script(job, 1, 1, None)  # refuses invalid options before anything is created
     fleet = FleetState(
         created_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
         job=job,
@@ -160,7 +160,7 @@ def _run_fleet(folder: FleetFolder, *, as_json: bool) -> int:
 
 
 def report_fleet(path: Path, *, as_json: bool) -> int:
-    """Gather what a fleet has left, and show it; nothing is measured."""
+    """Show the state of a fleet; nothing is measured."""
     from assay.hosts.fleet.folder import FleetFolder
 
     folder = FleetFolder.open(path)

@@ -205,7 +205,7 @@ def path_from_checkout(spec: str, repository: Path) -> str:
 
 
 def resolve_checkouts(flags: GateFlags) -> tuple[Checkouts, tuple[str, ...]]:
-    """Return where the two revisions will be checked out, and what is to be said of them."""
+    """Return where the two revisions will be checked out, and notes on them."""
     if flags.base is None:
         raise BadInput("--base is missing: name the baseline revision, such as --base main.")
     if flags.python is not None and flags.setup is None:
@@ -228,7 +228,7 @@ def resolve_checkouts(flags: GateFlags) -> tuple[Checkouts, tuple[str, ...]]:
 
 
 def current_repository() -> tuple[Path, str]:
-    """Return the repository that we are in, and where in it."""
+    """Return the repository of the working directory, and the folder within it."""
     try:
         top = run_git(Path.cwd(), "rev-parse", "--show-toplevel")
         prefix = run_git(Path.cwd(), "rev-parse", "--show-prefix")
@@ -238,7 +238,7 @@ def current_repository() -> tuple[Path, str]:
 
 
 def commit_of(repository: Path, ref: str) -> str:
-    """Return the commit that a word means."""
+    """Return the commit of a ref."""
     try:
         return run_git(repository, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
     except GitError:
@@ -246,7 +246,7 @@ def commit_of(repository: Path, ref: str) -> str:
 
 
 def _why_not(repository: Path, ref: str) -> str:
-    """Return why a word means no commit, as git says it."""
+    """Return git's reason why a ref is no commit."""
     try:
         run_git(repository, "rev-list", "--max-count=1", "--end-of-options", ref, "--")
         why = "it is not one commit"
@@ -258,7 +258,7 @@ def _why_not(repository: Path, ref: str) -> str:
 
 
 def notes(repository: Path, planned: Checkouts) -> list[str]:
-    """Return what whoever reads the result should know of the revisions."""
+    """Return notes on the revisions for the reader of the result."""
     base, head = planned.revisions
     messages = []
     if base.commit == head.commit:

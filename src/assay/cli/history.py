@@ -70,7 +70,7 @@ def import_history(flags: HistoryImportFlags) -> int:
 
 
 def rebuild_history(folders: tuple[Path, ...], *, forget: bool) -> ImportResult:
-    """Begin anew; a file that is damaged is set aside."""
+    """Rebuild the history; a damaged file is set aside."""
     from assay.store.history.database import (
         HistoryDamaged,
         HistoryDatabase,
@@ -88,7 +88,7 @@ def rebuild_history(folders: tuple[Path, ...], *, forget: bool) -> ImportResult:
 
 
 def import_progress() -> ImportProgress:
-    """Return what prints a line every few seconds about how far an import has come."""
+    """Return a callback that prints the progress of an import every few seconds."""
     last = [time.monotonic()]
 
     def tell(done: int, of: int) -> None:
@@ -100,14 +100,14 @@ def import_progress() -> ImportProgress:
 
 
 def import_data(result: ImportResult) -> dict[str, object]:
-    """Return what came of it as plain data."""
+    """Return the result of an import as plain data."""
     counts = {name: getattr(result, name) for name in ("new", "replaced", "unchanged", "forgotten", "points")}
     unreadable = [{"folder": str(path), "reason": why} for path, why in result.unreadable]
     return {"schema": 1, **counts, "unfinished": [str(path) for path in result.unfinished], "unreadable": unreadable}
 
 
 def import_summary(result: ImportResult) -> str:
-    """Return what came of it in a sentence."""
+    """Return the result of an import as a sentence."""
     parts = [f"{result.new} new run{'' if result.new == 1 else 's'} with {result.points} points"]
     parts += [f"{result.replaced} replaced by their newer state"] if result.replaced else []
     parts += [f"{result.unchanged} unchanged"] if result.unchanged else []
@@ -140,7 +140,7 @@ def origin_flag(default: OriginChoice) -> Any:
 
 
 class HistoryFilterFlags(cli.Flags):
-    """Which points of the history are meant."""
+    """Which points of the history to select."""
 
     workload: str | None = cli.flag(metavar="NAME", help="Only this workload, such as softmax@numpy.")
     gpu: str | None = cli.flag(metavar="NAME", help="Only this GPU: part of its name or UUID.")
@@ -160,7 +160,7 @@ class HistoryFilterFlags(cli.Flags):
 
 
 def parse_origins(origin: OriginChoice) -> tuple[Origin, ...] | None:
-    """Return the origins that a word means; null: all of them."""
+    """Return the selected origins; null: all of them."""
     return None if origin == "all" else (origin,)
 
 
@@ -194,7 +194,7 @@ def list_history(flags: HistoryListFlags) -> int:
 
 
 def run_rows(flags: HistoryListFlags) -> tuple[list[dict[str, Any]], Page]:
-    """Return the runs that are meant, as data and as a page."""
+    """Return the selected runs, as data and as a page."""
     from assay.store.history.database import HistoryDatabase
     from assay.store.history.queries import list_runs
     from assay.store.history.report import runs_page
@@ -207,7 +207,7 @@ def run_rows(flags: HistoryListFlags) -> tuple[list[dict[str, Any]], Page]:
 
 
 def series_rows(flags: HistoryListFlags) -> tuple[list[dict[str, Any]], Page]:
-    """Return the series that are meant, as data and as a page."""
+    """Return the selected series, as data and as a page."""
     from assay.store.history.database import HistoryDatabase
     from assay.store.history.queries import check_filter, load_series
     from assay.store.history.report import series_list_page

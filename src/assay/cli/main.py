@@ -47,7 +47,7 @@ click.version_option(__version__, prog_name="assay")(cli)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; return the exit code, having told the user what went wrong."""
+    """Run the command line, print errors, and return the exit code."""
     try:
         with stop_on_signals():
             return _run_command(arguments)
@@ -66,14 +66,14 @@ def _run_command(arguments: Sequence[str] | None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_OK
-    except SystemExit:  # click's way out where nobody reads any more what is being printed
+    except SystemExit:  # click exits this way when nobody reads the output any more
         code = EXIT_BROKEN_PIPE
-    except (Exception, KeyboardInterrupt, StopRequested) as error:  # noqa: BLE001 - the last net: each is told
+    except (Exception, KeyboardInterrupt, StopRequested) as error:  # noqa: BLE001 - the last resort: every error is reported
         stopped = stop_reason()
         acknowledge_stop()
         if stopped is not None and not isinstance(error, AssayError | StopRequested):
             error = StopRequested(stopped)  # what a library made of the request that was raised within it
-        if not (isinstance(error, OSError) and error.errno == errno.EIO):  # the terminal is gone, and nobody reads it
+        if not (isinstance(error, OSError) and error.errno == errno.EIO):  # the terminal is gone
             sentence, code = _error_message(error)
             _print_error(sentence)
     _detach_closed_streams()
@@ -86,7 +86,7 @@ def _print_error(sentence: str) -> None:
 
 
 def _refuse_undecodable(words: Sequence[str]) -> None:
-    """Refuse bytes that are no text: what is asked for is kept as UTF-8, in plans and records and in the history."""
+    """Refuse arguments that are not UTF-8: plans, records and the history store them as UTF-8 text."""
     for number, word in enumerate(words, 1):
         try:
             word.encode()
@@ -105,7 +105,7 @@ def _detach_closed_streams() -> None:
 
 
 def _error_message(error: BaseException) -> tuple[str, int]:
-    """Return what to say of an error, and its exit code; what nobody foresaw is our defect, and is kept."""
+    """Return the message of an error and its exit code; an unexpected error is a defect, and its traceback is saved."""
     from assay.core.files import explain_os_error
 
     if isinstance(error, click.exceptions.NoArgsIsHelpError):

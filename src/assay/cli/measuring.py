@@ -190,8 +190,8 @@ def continue_run(
 ) -> int:
     """Measure what a run folder still lacks; what was measured is kept whatever happens.
 
-    ``keep_run`` is false for a folder that nobody will find afterwards, ``remembered`` for a run that is not to
-    enter the history.
+    ``keep_run`` is false for a folder that is removed afterwards, ``remembered`` for a run that does not enter the
+    history.
     """
     torchrun = Torchrun.from_environment()
     if torchrun is not None and torchrun.rank > 0:
@@ -240,7 +240,7 @@ def _measure(
 
 
 def show_result(findings: RunResult, folder: Path, *, as_json: bool) -> int:
-    """Show a result; whoever is too impatient for the report is told that nothing is lost."""
+    """Show a result; if interrupted while the report is drawn, say that nothing is lost."""
     try:
         return show.show_and_save_result(findings, folder, as_json=as_json)
     except StopRequested as stopped:
@@ -261,7 +261,7 @@ def worker_starter(torchrun: Torchrun | None, run_folder: Path, cwd: Path) -> It
 
 
 def _error_with_resume_hint(error: Ending, folder: RunFolder) -> Ending | MachineCannot:
-    """Return the same error, saying also what is kept and how to go on."""
+    """Return the same error, with what is kept and how to resume."""
     if not folder.path.exists():
         return MachineCannot(f"The run folder {folder.path} is gone, and with it what was measured.")
     if isinstance(error, BadInput):
@@ -273,7 +273,7 @@ def _error_with_resume_hint(error: Ending, folder: RunFolder) -> Ending | Machin
 
 
 def _report_repeated_block(folder: RunFolder) -> str:
-    """Say which block is measured again as it is not whole; nothing where all that were begun are."""
+    """Return which incomplete block is measured again; empty if there is none."""
     decisions = folder.decisions()
     if not decisions or folder.finished(decisions[-1].block) is not None:
         return ""
@@ -284,7 +284,7 @@ def _report_repeated_block(folder: RunFolder) -> str:
 
 @contextmanager
 def checkouts_for_resume(experiment: Experiment[Any], folder: RunFolder, machine: Machine) -> Iterator[None]:
-    """Have the checkouts there that what is left of a run is measured in; nothing where it needs none."""
+    """Recreate the checkouts that the rest of a run is measured in, if it needs any."""
     if not isinstance(experiment, NeedsCheckouts) or _is_complete(experiment, folder, machine):
         yield
         return
@@ -309,7 +309,7 @@ def show_dry_run(
     as_json: bool,
     extra: Mapping[str, JsonValue] | None = None,
 ) -> int:
-    """Print what would be measured first; nothing is written and nothing started. ``extra`` stands in the JSON too."""
+    """Print the first block; nothing is written or started. ``extra`` is added to the JSON."""
     step = experiment.step(machine, options, Records([], Path()))
     if isinstance(step, Done):
         click.echo(f"Nothing to measure: {step.why}.")
@@ -353,7 +353,7 @@ def _placement_lines(trial: Trial, machine: Machine) -> list[str]:
 
 
 def _isolation_shortfalls(trial: Trial, machine: Machine) -> list[str]:
-    """Return in words which isolation cannot hold, each reason once."""
+    """Return which isolation levels cannot hold, each reason once."""
     roles = {role.name: role for role in trial.roles}
     return list(
         dict.fromkeys(

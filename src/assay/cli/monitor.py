@@ -74,11 +74,11 @@ def record_sensors(flags: MonitorFlags) -> int:
     except OSError:
         if recorded.ending.signal != signal.SIGHUP:
             raise
-        return recording_exit_code(recorded, flags)  # the terminal is closed: nobody is left to be told
+        return recording_exit_code(recorded, flags)  # the terminal is closed
 
 
 def build_options(flags: MonitorFlags) -> RecordingOptions:
-    """Return what is to be recorded; anything that makes no sense is said here."""
+    """Return what to record."""
     from assay.machine import nvidia
     from assay.machine.vendor import GpuInventory
     from assay.monitor.options import RecordingOptions, check_interval, driver_origin, format_of, select_gpus
@@ -105,7 +105,7 @@ def build_options(flags: MonitorFlags) -> RecordingOptions:
 
 @dataclass(frozen=True)
 class RecordingOutcome:
-    """How a recording went."""
+    """How a recording ended."""
 
     ending: WaitResult
     trouble: AssayError | None
@@ -113,7 +113,7 @@ class RecordingOutcome:
 
 
 def record_until_done(options: RecordingOptions, argv: tuple[str, ...], flags: MonitorFlags) -> RecordingOutcome:
-    """Record until it is time, and finish the file."""
+    """Record until the end condition, and finish the file."""
     from assay.core.guardian import Guardian
     from assay.monitor.client import Recording
     from assay.monitor.wait import SignalListener, WaitConditions, WatchedCommand, wait_for_end
@@ -141,7 +141,7 @@ def record_until_done(options: RecordingOptions, argv: tuple[str, ...], flags: M
 
 
 def show_recording(path: Path, recorded: RecordingOutcome, flags: MonitorFlags) -> int:
-    """Show what the file says and how it went; return the exit code."""
+    """Show the statistics and how the recording ended; return the exit code."""
     from assay.monitor.perfetto import write_trace
     from assay.monitor.reader import read_recording
     from assay.monitor.report import recording_page
@@ -165,7 +165,7 @@ def brief_page(page: Page) -> Page:
 
 
 def outcome_messages(path: Path, recorded: RecordingOutcome) -> list[str]:
-    """Return in words how it went."""
+    """Return how the recording ended, line by line."""
     messages = []
     code = recorded.command_code
     if code is not None:
@@ -177,7 +177,7 @@ def outcome_messages(path: Path, recorded: RecordingOutcome) -> list[str]:
 
 
 def recording_exit_code(recorded: RecordingOutcome, flags: MonitorFlags, *, partial: bool = False) -> int:
-    """Return 0 when it lasted as long as it was meant to; to be stopped is what a recording without an end is for.
+    """Return 0 when the recording lasted as long as requested; one without an end is stopped by a signal.
 
     4 also when it is ``partial``: a GPU was lost before the end.
     """
@@ -204,7 +204,7 @@ class RecordingScreen:
 
 @contextmanager
 def screen_for(recording: Recording, *, quiet: bool) -> Iterator[RecordingScreen]:
-    """Give what shows a recording on stderr; ``quiet`` leaves the terminal to the command that is watched."""
+    """Yield the display of a recording on stderr; ``quiet`` leaves the terminal to the monitored command."""
     console = show.console(stderr=True)
     gpus = [f"GPU {gpu.index}" for gpu in recording.header.gpus]
     watched = " and ".join([", ".join(gpus)] if gpus else []) + (" and " if gpus else "")
@@ -246,7 +246,7 @@ def update_samples(recording: Recording, live: Live) -> None:
 
 
 def samples_table(rows: Sequence[tuple[str, ...]], title: str) -> Table:
-    """Return the newest looks as a table."""
+    """Return the newest samples as a table."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 

@@ -70,13 +70,13 @@ def _refuse_unsupported_flags(flags: HostFlags, looks: Sequence[HostOffers], on:
 
 @dataclass(frozen=True)
 class GpuRequest:
-    """One kind of GPU that is wanted.
+    """One requested kind of GPU.
 
     Attributes:
         name: A type or a family; null: any.
-        choice: Every offer, and which is taken.
-        refusal: Why the work cannot be done on such a GPU at all, as a clause.
-        no_offer_reason: Why nothing is taken, as a clause; null: something is.
+        choice: Every offer, and the chosen one.
+        refusal: Why such a GPU cannot run the workloads, as a clause; null: it can.
+        no_offer_reason: Why no offer is chosen, as a clause; null: one is.
     """
 
     name: str | None
@@ -87,16 +87,16 @@ class GpuRequest:
 
 @dataclass(frozen=True)
 class RentalPlan:
-    """All that is wanted, decided.
+    """All requested kinds of GPU, with the chosen offers.
 
     Attributes:
         verb: The words of the verb, such as ``threshold run``.
         kinds: What is chosen for each kind of GPU.
         expected: How long the run itself takes.
         host_offers: What each host answered, by its name.
-        max_cost_usd: What all of it may cost; null: no such limit.
-        left_usd: Of the month's budget; null: there is none.
-        budget_problem: Why not all of it together can be paid, as a clause; null: it can.
+        max_cost_usd: Limit of the total cost; null: none.
+        left_usd: What is left of the month's budget; null: there is none.
+        budget_problem: Why the budget does not cover all machines, as a clause; null: it does.
     """
 
     verb: str
@@ -109,7 +109,7 @@ class RentalPlan:
 
     @property
     def unavailable_reasons(self) -> dict[str, str]:
-        """By name, why nothing can be had from a host from here."""
+        """Why a host is unavailable, by its name."""
         return {
             name: host_offers.unavailable_reason
             for name, host_offers in self.host_offers.items()
@@ -118,7 +118,7 @@ class RentalPlan:
 
 
 def parse_gpu_types(text: str | None, offered: Mapping[str, Sequence[str]]) -> list[tuple[str | None, int]]:
-    """Return the kinds of GPU in what stood behind ``--gpu-type``, and how many of each on a machine: ``L4,A100:2``.
+    """Return the kinds of GPU in ``--gpu-type``, and how many of each on a machine: ``L4,A100:2``.
 
     Raises:
         BadInput: One is not known, or comes twice.
@@ -140,7 +140,7 @@ def parse_gpu_types(text: str | None, offered: Mapping[str, Sequence[str]]) -> l
 
 
 def plan_rental(flags: HostFlags, names: Sequence[str], now: datetime, partition: str | None = None) -> RentalPlan:
-    """Return what a command line wants rented from some hosts, all decided; nothing is requested but prices."""
+    """Return what to rent for a command line from some hosts; only prices are requested."""
     from assay.hosts.rented import budget
     from assay.hosts.rented.journal import RentalJournal
 
@@ -187,7 +187,7 @@ def _reason_against_host(name: str, plan: RentalPlan, choice: OfferChoice) -> st
 
 
 def _share_budget(plan: RentalPlan) -> RentalPlan:
-    """Share out the money among several machines, or say that it is not enough for all."""
+    """Share the budget among several machines, or record that it is not enough for all."""
     limits = [limit for limit in (plan.max_cost_usd, plan.left_usd) if limit is not None]
     rentable = [kind for kind in plan.kinds if kind.choice.best]
     if not limits or len(rentable) < 2:
@@ -209,7 +209,7 @@ def _share_budget(plan: RentalPlan) -> RentalPlan:
 
 
 def _show_plan(plan: RentalPlan, *, as_json: bool) -> int:
-    """Show what would be rented; where that is nothing, say so as the command itself would."""
+    """Show what would be rented; refuse like the command itself if that is nothing."""
     show.print_result(rental_plan_data(plan), rental_page(plan), as_json=as_json)
     require_offers(plan)
     lacking = any(kind.choice.best is None and kind.refusal is None for kind in plan.kinds)
@@ -217,10 +217,10 @@ def _show_plan(plan: RentalPlan, *, as_json: bool) -> int:
 
 
 def require_offers(plan: RentalPlan) -> None:
-    """Say so where nothing at all can be rented.
+    """Refuse a plan of which nothing can be rented.
 
     Raises:
-        MachineCannot: Of no kind of GPU can a machine be had, or not all can be paid.
+        MachineCannot: No machine is available, or the budget does not cover all of them.
     """
     if plan.budget_problem is not None:
         raise MachineCannot(f"Nothing is rented: {plan.budget_problem}.")
@@ -229,7 +229,7 @@ def require_offers(plan: RentalPlan) -> None:
 
 
 def no_machine_error(plan: RentalPlan) -> str:
-    """Say that no machine can be had, and why; where no host can be asked at all, once for all kinds of GPU."""
+    """Return that no machine can be rented, and why; if no host is available, once for all kinds of GPU."""
     reasons = [
         f"{plan.verb} on a {kind.name} is refused: {kind.refusal}. Nothing is rented."
         for kind in plan.kinds
@@ -248,7 +248,7 @@ def no_machine_error(plan: RentalPlan) -> str:
 
 
 def _rent_one(plan: RentalPlan, kind: GpuRequest, carry: Carry) -> int:
-    """Rent one machine, of the next offer where nobody has the best one free after all."""
+    """Rent one machine; if the best offer has no capacity after all, try the next one."""
     from assay.hosts.rented.provider import NoCapacity
 
     require_offers(plan)
@@ -271,7 +271,7 @@ def _rent_one(plan: RentalPlan, kind: GpuRequest, carry: Carry) -> int:
 
 
 class FallbackHost:
-    """A host that remembers whether it has lent anything: what was paid for once is not begun anew elsewhere."""
+    """A host that records whether it has rented a machine: then the job is not started again elsewhere."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
@@ -281,14 +281,14 @@ class FallbackHost:
         return getattr(self._host, name)
 
     def create(self, job: Job) -> Rental:
-        """Have what an order needs."""
+        """Rent what a job needs."""
         rental = self._host.create(job)
         self.has_rented = True
         return rental
 
 
 def announce_rental(candidate: OfferCandidate) -> str:
-    """Say what is being rented, at which price, and what it may come to."""
+    """Return what is being rented, its price, and the maximum cost."""
     offer = candidate.offer
     return (
         f"Renting {offer.host} {offer.name} at {format_hourly(offer)} an hour ({price_date_text(offer)}): about "
@@ -299,7 +299,7 @@ def announce_rental(candidate: OfferCandidate) -> str:
 
 
 def job_changes(candidate: OfferCandidate, kind: GpuRequest) -> dict[str, object]:
-    """Return what an order says of the machine that was chosen for it."""
+    """Return the fields of a job that depend on the chosen machine."""
     need = kind.choice.need
     return {
         "gpu": _exact_gpu_type(candidate.offer, kind),
@@ -311,7 +311,7 @@ def job_changes(candidate: OfferCandidate, kind: GpuRequest) -> dict[str, object
 
 
 def _exact_gpu_type(offer: Offer, kind: GpuRequest) -> str | None:
-    """Return the kind of GPU that is to answer: what was asked for, or what is offered where that says more."""
+    """Return the GPU type that the machine must have: the requested one, or the offered one if it is more specific."""
     if kind.name is None or offer.gpu is None:
         return offer.gpu or kind.name
     return offer.gpu if satisfies(kind.name, offer.gpu) and len(types_in(offer.gpu)) == 1 else kind.name
@@ -337,7 +337,7 @@ OFFER_COLUMNS = (
 
 
 def rental_page(plan: RentalPlan) -> Page:
-    """Return what a dry run shows."""
+    """Return the page of a dry run."""
     sections = [
         Section(title=request_label(request), elements=_request_elements(plan, request)) for request in plan.kinds
     ]
@@ -353,13 +353,13 @@ def rental_page(plan: RentalPlan) -> Page:
 
 
 def request_label(kind: GpuRequest) -> str:
-    """Write what is asked for: "L4", "2 × A100", "any GPU"."""
+    """Return the request as a label: "L4", "2 × A100", "any GPU"."""
     name = kind.name or "any GPU"
     return name if kind.choice.need.gpu_count == 1 else f"{kind.choice.need.gpu_count} × {name}"
 
 
 def offer_headline(kind: GpuRequest) -> str:
-    """Say what is taken for one kind of GPU, or that nothing is; why stands below."""
+    """Return which offer is chosen for one kind of GPU, or that there is none."""
     best = kind.choice.best
     if best is None:
         return (
@@ -375,12 +375,12 @@ def offer_headline(kind: GpuRequest) -> str:
 
 
 def price_date_text(offer: Offer) -> str:
-    """Say of when a price is."""
+    """Return the date of a price."""
     return "now" if offer.priced_on is None else f"listed {offer.priced_on}"
 
 
 def format_hourly(offer: Offer) -> str | None:
-    """Write a price by the hour; null where it is not known."""
+    """Return a price per hour as text; null: not known."""
     return None if offer.usd_per_hour is None else f"${offer.usd_per_hour:.2f}"
 
 
@@ -408,7 +408,7 @@ def _request_elements(plan: RentalPlan, kind: GpuRequest) -> tuple[Table | Text,
 
 
 def matches_request(kind: GpuRequest, offer: Offer) -> bool:
-    """Return whether an offer could be what is asked for, if it were free and cheap enough."""
+    """Return whether an offer matches the request, whatever its price and availability."""
     need = kind.choice.need
     same = need.gpu is None or (offer.gpu is not None and bool(set(types_in(need.gpu)) & set(types_in(offer.gpu))))
     return same and offer.gpu_count in {None, need.gpu_count}
@@ -443,7 +443,7 @@ def _offer_verdict(plan: RentalPlan, kind: GpuRequest, candidate: OfferCandidate
 
 
 def price_notes(plan: RentalPlan) -> list[str]:
-    """Say what the numbers rest on."""
+    """Return how the numbers were derived."""
     run_s = plan.expected.run_s
     lines = [
         (
@@ -473,7 +473,7 @@ def as_sentence(text: str) -> str:
 
 
 def rental_plan_data(plan: RentalPlan) -> dict[str, JsonValue]:
-    """Return the same as JSON."""
+    """Return the plan as JSON."""
     return {
         "schema": SCHEMA_VERSION,
         "dry_run": True,

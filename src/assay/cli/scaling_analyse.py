@@ -71,10 +71,10 @@ def analyse_scaling(flags: ScalingAnalyseFlags) -> int:
     show.print_result(data, show.text_only_page(shown), as_json=flags.as_json)
     click.echo(f"Written: {', '.join(show.short_path(file) for file in files)}", err=True)
     if flags.min_efficiency is not None:
-        judged = judge_rows(sources.rows, least)
-        refuse_undecidable_gate(judged)
+        rows = judge_rows(sources.rows, least)
+        refuse_undecidable_gate(rows)
         gate = f"The gate of {100 * least:.0f} % efficiency"
-        click.echo(flags.apply_gate(gate, combine_verdicts(judged), all_findings.headline), err=True)
+        click.echo(flags.apply_gate(gate, combine_verdicts(rows), all_findings.headline), err=True)
     return 0
 
 

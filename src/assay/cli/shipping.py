@@ -26,7 +26,7 @@ DATA_SUFFIXES = (".yaml", ".yml", ".json")
 
 
 class UploadList:
-    """Files that go along, each once, under their paths from the folder the command was started in."""
+    """Files to upload, each once, by their paths relative to the working folder."""
 
     def __init__(self, cwd: Path) -> None:
         self._cwd = cwd
@@ -36,7 +36,7 @@ class UploadList:
         """Return all of it.
 
         Raises:
-            BadInput: It is more than anybody means to send.
+            BadInput: It is more than 1 GB.
         """
         from assay.hosts.base import UploadedFile
 
@@ -49,7 +49,7 @@ class UploadList:
         )
 
     def word(self, word: str, *, absolute: bool = True) -> str:
-        """Take along what a word names; return the word as it is to be there.
+        """Add the file that a word names; return the word with the path on the other machine.
 
         With ``absolute`` off, a path from the root means a file there.
         """
@@ -61,7 +61,7 @@ class UploadList:
         return word if word.startswith("-") else self._named(word, absolute=absolute)
 
     def add(self, text: str) -> None:
-        """Take a file, or a folder with all that is in it.
+        """Add a file, or a folder with its contents.
 
         Raises:
             BadInput: There is none.
@@ -76,7 +76,7 @@ class UploadList:
             raise BadInput(f"--ship {text}: there is no such file or folder.")
 
     def translate(self, path: Path, *, around: bool = True) -> None:
-        """Take along what a YAML or JSON file names, by paths from the start or, ``around``, from its own folder.
+        """Add what a YAML or JSON file names, by paths from the start or, ``around``, from its own folder.
 
         Who wrote the file may be somebody else: what it names outside the folder the command was started in, by ``..``
         or through a link, is not taken unless the command line names it too.
@@ -129,7 +129,7 @@ class UploadList:
 
 
 def remote_words(words: Iterable[str], luggage: UploadList) -> tuple[str, ...]:
-    """Return words as they are to be there, having taken along what they name.
+    """Return words with the paths on the other machine, and add the files that they name.
 
     Behind ``--`` stands a command: what it names from the root is there already, or means nothing.
     """
@@ -177,7 +177,7 @@ def prepare_upload(
 
 
 def _files_of_first_run(run: Path) -> list[str]:
-    """Return the files that went along when a run was begun, as far as they are still here."""
+    """Return the files that were uploaded when a run was started, as far as they still exist."""
     from assay.core.files import read_json
     from assay.hosts.base import Job
     from assay.hosts.run_job import ORDER, recorded_run

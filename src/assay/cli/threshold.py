@@ -167,7 +167,7 @@ def _size(word: str) -> int:
 
 @dataclass(frozen=True)
 class ThresholdOutputs:
-    """What is to be done with the results, checked before anything is measured."""
+    """What to do with the results, checked before anything is measured."""
 
     options: ThresholdOptions
     baseline: ThresholdBaseline | None
@@ -257,7 +257,7 @@ def check_writable(flags: ThresholdRunFlags) -> None:
 
 
 def parity_failed(answers: Sequence[ThresholdAnswer]) -> bool:
-    """Return whether a fast path is not known to be right, and say so."""
+    """Return whether a fast path has not passed its parity check, and print why."""
     failures = [failed for failed in answers if failed.judged_threshold.measured and failed.parity != "passed"]
     for failed in failures:
         click.echo(f"Parity: {failed.name}: {failed.reasons[0]}", err=True)
@@ -265,7 +265,7 @@ def parity_failed(answers: Sequence[ThresholdAnswer]) -> bool:
 
 
 def check_keys(config: Path, keys: Mapping[str, Any]) -> None:
-    """Make sure that a configuration is there and has the keys that will be written.
+    """Check that a configuration exists and has the keys that will be written.
 
     Raises:
         BadInput: It is not, or has not.
@@ -276,7 +276,7 @@ def check_keys(config: Path, keys: Mapping[str, Any]) -> None:
 
 
 def update_config(config: Path, answers: Sequence[ThresholdAnswer], *, write: bool, as_json: bool) -> None:
-    """Show what changes in a configuration, and write it unless that is not to be."""
+    """Show what changes in a configuration, and write it if ``write`` is set."""
     from assay.store import yaml_edit
 
     changes = {answer.key: answer.value for answer in answers if answer.value is not None}
@@ -335,7 +335,7 @@ def apply_thresholds(flags: ThresholdApplyFlags) -> int:
 
 
 def result_notes(saved: SavedThresholds) -> list[str]:
-    """Say what is to be known of the results: where they are from, and what they lack."""
+    """Return notes on the results: the device, and what is missing."""
     from assay.machine.detect import detect
 
     here = {gpu.name for gpu in detect().gpus}
@@ -347,7 +347,7 @@ def result_notes(saved: SavedThresholds) -> list[str]:
 
 
 def answers_page(path: Path, saved: SavedThresholds, answers: Sequence[ThresholdAnswer]) -> Page:
-    """Return what to show."""
+    """Return the page of the answers."""
     from assay.core.page import Page, Section
     from assay.experiments.threshold.report import answers_table, reason_texts, write_headline
 
@@ -361,7 +361,7 @@ def answers_page(path: Path, saved: SavedThresholds, answers: Sequence[Threshold
 
 STDIN = Path("-")
 MAX_LISTED_LINES = 5
-"""So many lines are named; of more, how many there are."""
+"""At most this many lines are listed; of more, only the number is shown."""
 
 
 class ThresholdParseFlags(cli.Flags):
@@ -413,7 +413,7 @@ def read_input(file: Path) -> str:
 
 
 def no_rows_error(parsed: PrintedLines, name: str) -> str:
-    """Say that there is no row, and what there is instead."""
+    """Return that there is no row, and what the file has instead."""
     if not parsed.others:
         return f"{name} is empty: it holds no line of the older bench."
     broken = f"; line {parsed.broken[0]} begins like one, but is not whole" if parsed.broken else ""
@@ -424,7 +424,7 @@ def no_rows_error(parsed: PrintedLines, name: str) -> str:
 
 
 def parse_notes(parsed: PrintedLines) -> list[str]:
-    """Return what must be told of what was read."""
+    """Return notes on what was read."""
     notes: list[str] = []
     if parsed.others:
         were = "line was" if parsed.others == 1 else "lines were"

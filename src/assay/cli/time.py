@@ -68,7 +68,7 @@ def time_targets(flags: TimeFlags) -> int:
 
 
 def build_request(flags: TimeFlags) -> TimeRequest:
-    """Return what is wished for; what makes no sense is said here."""
+    """Return the request; invalid combinations of flags are refused."""
     from assay.timing.options import PRECISION
     from assay.worker.request import TimeRequest
 
@@ -100,7 +100,7 @@ def build_request(flags: TimeFlags) -> TimeRequest:
 def build_subjects(
     targets: tuple[str, ...], params: tuple[str, ...], device: str | None
 ) -> tuple[tuple[Subject, ...], str | None]:
-    """Return what the targets mean, and the device; functions alone may leave that to be found out."""
+    """Return the subjects of the targets, and the device; null for functions alone: it is detected."""
     from assay.workloads import registry
     from assay.workloads.function import is_function_spec
 
@@ -123,7 +123,7 @@ def device_for_workloads() -> str:
 
 
 def run_request(request: TimeRequest) -> tuple[ProcessOutcomes, Disturbance]:
-    """Have a wish fulfilled in processes of its own; return what came out of each, and what others did during them."""
+    """Run a request in processes of its own; return the outcome of each, and interference by others."""
     from assay.core.guardian import Guardian
     from assay.core.processes import stop_on_signals
     from assay.launch.one_shot import time_in_processes
@@ -151,7 +151,7 @@ def run_request(request: TimeRequest) -> tuple[ProcessOutcomes, Disturbance]:
 
 
 def activity_during(timed: TimeResult, before: ProcessSnapshot, after: ProcessSnapshot) -> Disturbance:
-    """Return what others did between two looks, also on the GPU that was timed on."""
+    """Return what other processes did between two snapshots, also on the GPU that was timed on."""
     from assay.machine.interference import assess_disturbance
 
     result = timed.measurement or timed.comparison
@@ -184,7 +184,7 @@ def print_tail(tail: str) -> None:
 
 
 def show_measurements(timed: TimeResult, activity: Disturbance, *, as_json: bool) -> None:
-    """Put the result before the user."""
+    """Show the result."""
     from assay.core.values import SCHEMA_VERSION
     from assay.experiments.reporting import process_interference_line
     from assay.reports.measurement import print_comparison, print_measurement

@@ -67,7 +67,7 @@ def trace_kernels(flags: TraceFlags) -> int:
 
 
 def build_request(flags: TraceFlags, machine: Machine) -> TraceSpec:
-    """Return what is to be traced; what makes no sense is said here."""
+    """Return what to trace; invalid combinations of flags are refused."""
     from assay.launch.tracing import ProfilerCalls, TraceSpec
     from assay.workloads import registry
 
@@ -91,7 +91,7 @@ def build_request(flags: TraceFlags, machine: Machine) -> TraceSpec:
 
 
 def device_for(machine: Machine, gpus: tuple[str, ...], device: str | None) -> tuple[str, str | None]:
-    """Return the device that is meant and, of a GPU, the UUID that alone a process shall see."""
+    """Return the device and, for a GPU, the UUID that the process is restricted to."""
     from importlib.util import find_spec
 
     from assay.isolation.devices import choose_devices
@@ -109,7 +109,7 @@ def device_for(machine: Machine, gpus: tuple[str, ...], device: str | None) -> t
 
 
 def run_trace(job: TraceSpec, flags: TraceFlags, machine: Machine) -> tuple[Path, WorkloadTrace]:
-    """Trace, and keep what came out; of a trace that failed no folder is left."""
+    """Trace, and save the result; a failed trace leaves no folder."""
     from assay.cli.time import print_tail
     from assay.core.guardian import Guardian
     from assay.core.processes import stop_on_signals
@@ -143,7 +143,7 @@ def run_trace(job: TraceSpec, flags: TraceFlags, machine: Machine) -> tuple[Path
 
 
 def show_trace(job: TraceSpec, folder: Path, traced: WorkloadTrace, *, as_json: bool) -> None:
-    """Put the result before the user."""
+    """Show the result."""
     from assay.core.values import SCHEMA_VERSION
     from assay.launch.tracing import profiler_commands
     from assay.monitor.kernel_trace.report import trace_page
