@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from assay.cli.commands import Verb
 from benchmarks.hostile_documents import documents, dump_document, mutated
 from benchmarks.hostile_files import ARRAYS, BYTES, JSON, LONG, SOURCES, TABLES, YAML
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from assay.cli.commands import FlagRow
 
 TEXT = (
     "", " ", "x", "-", "-1", "=", ":", "@", ",", "a=b", "a\nb", "a\tb", "\x1b[31m", "\udcff", "é", "💥", "٣", LONG,
@@ -171,8 +174,8 @@ POOLS: dict[str, tuple[str, ...]] = {
     "name": ("softmax", *TEXT), "against": FILES,
     "baseline": FILES, "results": FILES, "runs": FILES, "run": FILES, "quick": ("2", *NUMBERS), "provider": HOSTS,
     "time": DURATIONS, "limit": DURATIONS,
-    "quantity": ("call_us", *TEXT), "quantities": ("call_us", *TEXT), "lower": ("rate", *TEXT), "higher": ("rate",
-    *TEXT), "names": ("*", "[", "sgemm*", *TEXT), "cases": FILES,
+    "quantity": ("call_us", *TEXT), "quantities": ("call_us", *TEXT), "lower_is_better": ("rate", *TEXT),
+    "higher_is_better": ("rate", *TEXT), "names": ("*", "[", "sgemm*", *TEXT), "cases": FILES,
 }  # fmt: skip
 
 BASES: dict[str, tuple[tuple[str, ...], ...]] = {
@@ -259,11 +262,12 @@ class Line:
     files: dict[str, str] = field(default_factory=dict)
 
 
-def verbs(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
+def verbs(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Verb]]:
     """Yield every verb by its words: groups have none of their own."""
-    if not isinstance(command, click.Group):
+    if isinstance(command, Verb):
         yield " ".join(path), command
         return
+    assert isinstance(command, click.Group)
     context = click.Context(command)
     for name in command.list_commands(context):
         below = command.get_command(context, name)
@@ -283,7 +287,7 @@ def draw_lines(root: click.Command, seed: int, count: int) -> list[Line]:
     return lines
 
 
-def draw_any_line(name: str, verb: click.Command, chance: random.Random) -> Line:
+def draw_any_line(name: str, verb: Verb, chance: random.Random) -> Line:
     """Return a command line of one verb, or one that reads a file of which a place is wrong."""
     return draw_documented(chance) if chance.random() < WITH_DOCUMENT else draw_line(name, verb, chance)
 
@@ -298,13 +302,13 @@ def draw_documented(chance: random.Random) -> Line:
     return Line(sample.arguments, sample.environment, files)
 
 
-def draw_line(name: str, verb: click.Command, chance: random.Random) -> Line:
+def draw_line(name: str, verb: Verb, chance: random.Random) -> Line:
     """Return a command line of one verb."""
     words = list(chance.choice(BASES[name]))
-    arguments = [p for p in verb.params if isinstance(p, click.Argument)]
+    arguments = [row for row in verb.row.flags if not row.opts]
     if arguments and chance.random() < 0.4:
-        words = _with_other_arguments(words, arguments, chance)
-    options = [p for p in verb.params if isinstance(p, click.Option) and p.name not in KEPT]
+        words = _with_other_arguments(words, arguments[0], chance)
+    options = [row for row in verb.row.flags if row.opts and row.name not in KEPT]
     for option in chance.sample(options, min(len(options), chance.choice((0, 1, 1, 1, 2, 2, 3)))):
         words += _option(option, chance)
     if name in {"run", "gate", "monitor"} and chance.random() < 0.2:
@@ -315,31 +319,27 @@ def draw_line(name: str, verb: click.Command, chance: random.Random) -> Line:
     return Line((*name.split(), *words), environment)
 
 
-def _with_other_arguments(
-    words: Sequence[str], arguments: Sequence[click.Argument], chance: random.Random
-) -> list[str]:
+def _with_other_arguments(words: Sequence[str], row: FlagRow, chance: random.Random) -> list[str]:
     """Return the words with hostile ones in the place of the first arguments."""
     first_option = next((n for n, word in enumerate(words) if word.startswith("--")), len(words))
-    count = chance.choice((0, 1, 1, 1, 2)) if arguments[0].nargs == -1 else 1
-    return [*(chance.choice(values_of(arguments[0])) for _ in range(count)), *words[first_option:]]
+    count = chance.choice((0, 1, 1, 1, 2)) if row.style == "arguments" else 1
+    return [*(chance.choice(values_of(row)) for _ in range(count)), *words[first_option:]]
 
 
-def _option(option: click.Option, chance: random.Random) -> list[str]:
-    name = chance.choice([*option.opts, *option.secondary_opts])
-    if option.is_flag or option.count:
+def _option(row: FlagRow, chance: random.Random) -> list[str]:
+    name = chance.choice(row.spellings)
+    if row.style == "switch":
         return [name]
-    value = chance.choice(values_of(option))
+    value = chance.choice(values_of(row))
     return [f"{name}={value}"] if chance.random() < 0.7 else [name, value]
 
 
-def values_of(parameter: click.Parameter) -> tuple[str, ...]:
-    """Return good and hostile values for an option or argument, by its name or its type."""
-    if isinstance(parameter.type, click.Choice):
-        return (*map(str, parameter.type.choices), "", "nope", str(parameter.type.choices[0]).upper(), "\udcff")
-    if parameter.name in POOLS:
-        return POOLS[parameter.name]
-    kinds = {"duration": DURATIONS, "time": DURATIONS, "percent": SHARES, "usd": MONEY, "since": DATES,
-    "watts": NUMBERS,
-             "integer range": NUMBERS, "integer": NUMBERS, "float": NUMBERS, "float range": NUMBERS, "path": FILES,
-             "file": FILES}  # fmt: skip
-    return kinds.get(parameter.type.name, TEXT)
+def values_of(row: FlagRow) -> tuple[str, ...]:
+    """Return good and hostile values for a flag or argument, by its name or what stands for its value in help."""
+    if row.choices:
+        return (*row.choices, "", "nope", row.choices[0].upper(), "\udcff")
+    if row.name in POOLS:
+        return POOLS[row.name]
+    kinds = {"TIME": DURATIONS, "PERCENT": SHARES, "USD": MONEY, "30d": DATES, "14d": DATES, "W": NUMBERS,
+             "N": NUMBERS, "PATH": FILES, "FILE": FILES, "DIR": FILES}  # fmt: skip
+    return kinds.get(row.metavar, TEXT)

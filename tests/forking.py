@@ -28,9 +28,8 @@ if TYPE_CHECKING:
 
 DECIDES_AT_START = ("LD_", "PYTHON", "MPL", "OMP_", "OPENBLAS_", "MKL_", "TRITON_", "MALLOC_")
 MODULES = (
-    "assay.cli.contention_run", "assay.cli.dry_run", "assay.cli.main", "assay.cli.measuring", "assay.cli.runs",
-    "assay.cli.run", "assay.cli.monitor_screen", "assay.cli.show", "assay.cli.threshold_run", "assay.cli.threshold_run",
-    "assay.cli.threshold_run", "assay.cli.time", "assay.experiments.contention",
+    "assay.cli.contention", "assay.cli.main", "assay.cli.measuring", "assay.cli.runs", "assay.cli.run",
+    "assay.cli.monitor", "assay.cli.show", "assay.cli.threshold", "assay.cli.time", "assay.experiments.contention",
     "assay.experiments.matrix", "assay.experiments.run", "assay.experiments.scaling",
     "assay.experiments.threshold", "assay.hosts.registry", "assay.launch.tracing",
     "assay.launch.torchrun", "assay.machine.detect", "assay.monitor.recorder", "assay.reports.figures",

@@ -1,4 +1,4 @@
-"""Write `src/assay/cli/flag_table.py`: every verb's help and flags, from the classes of flags.
+"""Write `src/assay/cli/flag_table.json`: every verb's help and flags, from the classes of flags.
 
     python tools/flag_table.py           write the table
     python tools/flag_table.py --check   exit 1 if it is not what the classes say
@@ -10,30 +10,20 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import json
 import pkgutil
 import sys
 from collections import Counter
-from pathlib import Path
 
 import assay.cli
 from assay.cli import flags
-from assay.cli.commands import FlagRow, VerbRow
-
-TABLE = Path(assay.cli.__file__).with_name("flag_table.py")
-HEAD = '''"""What `--help` shows and click needs, written by `make flag-table` from the classes of flags."""
-
-from __future__ import annotations
-
-from assay.cli.commands import FlagRow, VerbRow
-
-# fmt: off
-'''
+from assay.cli.commands import FLAG_TABLE, FlagRow, VerbRow
 
 
 def import_verbs() -> dict[str, VerbRow]:
     """Return every verb as the table has it."""
     for module in pkgutil.iter_modules(assay.cli.__path__, "assay.cli."):
-        if module.name != "assay.cli.flag_table":
+        if module.name != "assay.cli.main":  # which reads the table
             importlib.import_module(module.name)
     return {
         path: VerbRow(
@@ -53,39 +43,37 @@ def help_text(docstring: str) -> str:
 
 
 def flag_text(row: FlagRow) -> str:
-    """Return the call that makes a flag, without what is as usual."""
-    usual = FlagRow("")
-    parts = [
-        repr(row.name),
-        *(f"{k}={v!r}" for k, v in row._asdict().items() if k != "name" and v != getattr(usual, k)),
-    ]
-    return f"FlagRow({', '.join(parts)})"
+    """Return a flag without what is as usual."""
+    usual = FlagRow("")._asdict()
+    return json.dumps({key: value for key, value in row._asdict().items() if value != usual[key]})
 
 
 def table_text(verbs: dict[str, VerbRow]) -> str:
-    """Return the module; a flag that several verbs share stands once."""
+    """Return the table, a line for each flag; a flag that several verbs share stands once, and they name it."""
     uses = Counter(row for verb in verbs.values() for row in verb.flags)
     names: dict[FlagRow, str] = {}
     for row in sorted((row for row, count in uses.items() if count > 1), key=lambda row: (row.name, row)):
         variants = sum(other.name == row.name for other in names)
-        names[row] = row.name.upper() + (f"_{variants + 1}" if variants else "")
-    lines = [HEAD, *(f"{name} = {flag_text(row)}\n" for row, name in names.items()), "\nVERBS = {\n"]
+        names[row] = row.name + (f"_{variants + 1}" if variants else "")
+    shared = ",\n".join(f'    "{name}": {flag_text(row)}' for row, name in names.items())
+    entries = []
     for path, verb in verbs.items():
-        lines.append(f"    {path!r}: VerbRow(\n        {verb.module!r},\n        {verb.help!r},\n        (\n")
-        lines += [f"            {names.get(row) or flag_text(row)},\n" for row in verb.flags]
-        lines.append("        ),\n    ),\n")
-    return "".join([*lines, "}\n"])
+        rows = ",\n".join(f"        {json.dumps(names[row]) if row in names else flag_text(row)}" for row in verb.flags)
+        head = f'    "{path}": {{\n      "module": "{verb.module}",\n      "help": {json.dumps(verb.help)},\n'
+        entries.append(f'{head}      "flags": [\n{rows}\n      ]\n    }}')
+    verbs_text = ",\n".join(entries)
+    return f'{{\n  "flags": {{\n{shared}\n  }},\n  "verbs": {{\n{verbs_text}\n  }}\n}}\n'
 
 
 def main(words: list[str]) -> int:
     """Write the table, or check it."""
     text = table_text(import_verbs())
     if words == ["--check"]:
-        stale = text != TABLE.read_text(encoding="utf-8")
+        stale = text != FLAG_TABLE.read_text(encoding="utf-8")
         if stale:
-            sys.stderr.write(f"{TABLE.name} is not what the flags say; run `make flag-table`.\n")
+            sys.stderr.write(f"{FLAG_TABLE.name} is not what the flags say; run `make flag-table`.\n")
         return int(stale)
-    TABLE.write_text(text, encoding="utf-8")
+    FLAG_TABLE.write_text(text, encoding="utf-8")
     return 0
 
 

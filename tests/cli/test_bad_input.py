@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from assay.cli.crash_report import save_crash_report
-from assay.cli.main import main
+from assay.cli.main import main, save_crash_report
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -233,10 +232,10 @@ def test_a_defect_whose_traceback_cannot_be_kept_is_still_called_one(
         raise ZeroDivisionError("by our own hand")
 
     monkeypatch.setattr("assay.machine.detect.detect", broken)
-    monkeypatch.setattr("assay.cli.crash_report.crash_folder", lambda: tmp_path / "gone")
+    monkeypatch.setattr("assay.cli.main.crash_folder", lambda: tmp_path / "gone")
     assert main(["run", "softmax"]) == 70
     assert "could not be kept" in capsys.readouterr().err
-    monkeypatch.setattr("assay.cli.crash_report.crash_folder", lambda: tmp_path)
+    monkeypatch.setattr("assay.cli.main.crash_folder", lambda: tmp_path)
     assert "Please report it with" in save_crash_report(ValueError("half a character: \udcff"))
     (kept,) = tmp_path.iterdir()
     assert "half a character: \\udcff" in kept.read_text()

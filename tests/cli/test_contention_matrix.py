@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from assay.cli.contention import AGGRESSORS
 from assay.cli.main import main
-from assay.cli.params import AGGRESSORS
 from assay.experiments.budget import TRIAL_OVERHEAD_S
 from assay.experiments.contention.options import NAMED_AGGRESSORS
 from tests.running import survivors

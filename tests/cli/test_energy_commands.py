@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from assay.cli import energy_reporters, energy_run
-from assay.cli.energy_check import EnergyCheckFlags, check_gpus
+from assay.cli.doctor import EnergyCheckFlags, check_gpus
 from assay.cli.energy_reporters import ReporterFiles
-from assay.cli.energy_run import build_options
+from assay.cli.energy_run import EnergyRunFlags, build_options
 from assay.cli.main import main
 from assay.core.errors import BadInput, EndedEarly, MachineCannot
 from assay.experiments.energy.config import EnergyReporter
@@ -28,12 +28,11 @@ if TYPE_CHECKING:
 
 TINY = "backend: {type: pytorch, model: 'random:llama-tiny', device: cpu}\n"
 SERVER = "backend: {type: openai, model: m, endpoint: 'http://a/v1', device_ids: [1]}\n"
-FLAGS: dict[str, Any] = {
-    "config": None, "model": "random:llama-tiny", "sets": (), "gpus": (), "device": None, "allow_missing": False,
-    "repeat": None, "budget": None, "isolation": None, "on_interference": "warn", "retakes": 0, "timeout": 60.0,
-    "seed": None, "quick": False,
-}  # fmt: skip
 NO_CUDA: dict[str, Any] = {"torch": "2.11+cpu", "cuda": None, "gpus": {}}
+
+
+def tiny_flags(**changes: Any) -> EnergyRunFlags:
+    return EnergyRunFlags(**{"model": "random:llama-tiny", "timeout_s": 60.0, **changes})
 
 
 def kernels(machine: Machine) -> dict[str, Any]:
@@ -84,12 +83,12 @@ def test_flags_change_places_of_the_configuration_and_win_over_quick(
     server.write_text(SERVER)
     with attached(make_fake_nvml([hopper(), hopper()])):
         here = detect()
-        options = build_options({**FLAGS, "gpus": (here.gpus[1].uuid,), "seed": 7, "budget": 90.0}, here)
-        metered = build_options({**FLAGS, "gpus": ("0", "1"), "device": "cpu"}, here)
+        options = build_options(tiny_flags(gpus=(here.gpus[1].uuid,), seed=7, budget_s=90.0), here)
+        metered = build_options(tiny_flags(gpus=("0", "1"), device="cpu"), here)
         sets = ("scenario.batch_sizes=[2,4]", "scenario.input_tokens=[8,16]", "scenario.window_s=9")
-        quick = build_options({**FLAGS, "sets": sets[:2], "quick": True, "repeat": 2}, here)
-        served = build_options({**FLAGS, "model": None, "config": str(server), "gpus": ("0",)}, here)
-        partly = build_options({**FLAGS, "gpus": ("1", "5"), "allow_missing": True}, here)
+        quick = build_options(tiny_flags(sets=sets[:2], quick=True, repeat=2), here)
+        served = build_options(tiny_flags(model=None, config=str(server), gpus=("0",)), here)
+        partly = build_options(tiny_flags(gpus=("1", "5"), allow_missing=True), here)
     assert (options.devices, options.seed, options.budget_s) == (("cuda:1",), 7, 90.0)
     assert options.config.scenario.input_tokens == (512,)
     assert served.gpus == ("cuda:0",)
@@ -113,10 +112,10 @@ def test_settings_that_only_transformers_can_tell_of_are_asked_about_before_anyt
 
     monkeypatch.setattr("assay.worker.probes.check_generate_kwargs", answer)
     here = detect()
-    build_options({**FLAGS, "sets": ("scenario.generate_kwargs={top_k: 3}",)}, here)
-    build_options({**FLAGS, "sets": ("scenario.generate_kwargs={foo: 1}",)}, here)
+    build_options(tiny_flags(sets=("scenario.generate_kwargs={top_k: 3}",)), here)
+    build_options(tiny_flags(sets=("scenario.generate_kwargs={foo: 1}",)), here)
     with pytest.raises(BadInput, match=r"^scenario: generate_kwargs\.foo is not a setting"):
-        build_options({**FLAGS, "sets": ("scenario.generate_kwargs={foo: 2}",)}, here)
+        build_options(tiny_flags(sets=("scenario.generate_kwargs={foo: 2}",)), here)
     assert asked == [{"foo": 1}, {"foo": 2}]
 
 
@@ -130,7 +129,7 @@ def test_what_is_foreseen_is_told_and_decides_the_exit_code(
         {"error": "it crashed"},
     ]
     here = detect()
-    options = build_options(FLAGS, here)
+    options = build_options(tiny_flags(), here)
     said = []
     for answer in answers:
         monkeypatch.setattr("assay.worker.probes.query_model_fit", lambda *_, answer=answer: answer)
@@ -175,13 +174,13 @@ def test_a_dry_run_says_which_cells_are_left_out(
     here = detect()
     codes = []
     for modes in ("[eager]", "[eager, graphs]", "[graphs]"):
-        options = build_options({**FLAGS, "device": "cpu", "sets": (f"scenario.modes={modes}",)}, here)
+        options = build_options(tiny_flags(device="cpu", sets=(f"scenario.modes={modes}",)), here)
         codes.append(energy_run.show_energy_dry_run(options, here, as_json=False))
         said = "Left out: graphs, batch 1, 64 in, 16 out: CUDA graphs need a GPU." in capsys.readouterr().out
         assert said == ("graphs" in modes)
     assert codes == [0, 0, 3]
     with attached(make_fake_nvml([hopper(), hopper()])):
-        options = build_options({**FLAGS, "gpus": ("0", "1"), "sets": ("scenario.modes=[eager, graphs]",)}, detect())
+        options = build_options(tiny_flags(gpus=("0", "1"), sets=("scenario.modes=[eager, graphs]",)), detect())
     assert energy_run.skipped_cells(options, {"weights_bytes": {"cuda:0": 1}}).cells == ()
     found = energy_run.skipped_cells(options, {"weights_bytes": {"cuda:0": 1, "cuda:1": 1}})
     assert (len(found.cells), found.everything) == (1, False)
@@ -195,10 +194,10 @@ def test_a_report_that_cannot_be_written_after_all_is_4_and_says_what_is_kept(
 
     monkeypatch.setattr(energy_reporters, "write_reports", fails)
     after = ReporterFiles.prepared((EnergyReporter(output_file=str(tmp_path / "a.csv")),))
-    assert after(tmp_path, 3) == 3  # nothing was measured, and nothing is written
+    assert after.write(tmp_path, 3) == 3  # nothing was measured, and nothing is written
     (tmp_path / "energy.json").write_text("{}")
     with pytest.raises(EndedEarly, match="What was measured is kept") as error:
-        after(tmp_path, 0)
+        after.write(tmp_path, 0)
     assert error.value.exit_code == 4
 
 

@@ -137,7 +137,11 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, s
         (["--base", "base", "--python", "x", "bench.py:work"], 2, "--python needs --setup"),
         (["--base", "base", "--metric", "a=(b)", "bench.py:work"], 2, "--metric needs a command"),
         (["--base", "base", "--param", "n=1", "--", "true"], 2, "--param applies to workloads only"),
-        (["--base", "base", "--device", "cpu:0,cpu:1", "bench.py:work"], 2, "A gate runs on one device"),
+        (
+            ["--base", "base", "--device", "cpu:0,cpu:1", "bench.py:work"],
+            2,
+            "measures one device, but 2 are named",
+        ),
         (["--base", "base", "--no-gate-time", "bench.py:work"], 2, "nothing is judged"),
         (
             ["--base", "base", "--budget", "10s", "bench.py:work"],

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import click
 import pytest
 
+from assay.cli.flags import MONITORING, REMOTE, RENTAL, SLURM
 from assay.cli.main import cli
-from assay.cli.params import MONITORING, REMOTE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,8 +38,9 @@ HELP = {path: context.get_help() for path, context in VERBS.items()}
 def test_a_verbs_own_options_come_first_and_fit_on_a_screen(path: str) -> None:
     lines = HELP[path].splitlines()
     titles = [line.rstrip(":") for line in lines if re.fullmatch(r"[A-Z][\w, ]+:", line)]
-    last = [title for title in titles if title in {MONITORING, REMOTE}]
-    assert titles[len(titles) - len(last) :] == last == sorted(last)
+    at_the_end = (MONITORING, REMOTE, SLURM, RENTAL)
+    last = [title for title in titles if title in at_the_end]
+    assert titles[len(titles) - len(last) :] == last == sorted(last, key=at_the_end.index)
     own = lines.index(f"{last[0]}:") if last else len(lines)
     assert own <= OWN_LINES
     assert max(map(len, lines)) <= 80
@@ -64,18 +65,18 @@ def test_spellings_of_the_older_tools_are_taken_but_not_shown() -> None:
 
 
 def test_the_same_option_has_the_same_meaning_everywhere() -> None:
-    shared = {"min_effect", "timeout", "retakes", "as_json", "ship", "history", "on_interference", "unsure"}
+    shared = {"minimum_effect", "timeout_s", "retakes", "as_json", "ship", "history", "on_interference", "unsure"}
     texts: dict[str, set[str | None]] = {name: set() for name in shared}
     for path, context in VERBS.items():
         for option in context.command.params:
             if isinstance(option, click.Option) and option.name in shared and path not in SPECIAL.get(option.name, ()):
                 texts[option.name].add(option.help and option.help.partition("  [")[0])
     assert all(len(said) == 1 for said in texts.values()), texts
-    assert texts["min_effect"] == {"Ignore effects smaller than this."}
+    assert texts["minimum_effect"] == {"Ignore effects smaller than this."}
 
 
 SPECIAL = {
-    "timeout": {"assay time", "assay trace"},
+    "timeout_s": {"assay time", "assay trace"},
     "as_json": {"assay monitor", "assay history export", "assay github request"},
 }
 """Verbs in which an option means something of its own."""

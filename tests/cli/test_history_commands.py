@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from assay.cli.history_hook import import_into_history
+from assay.cli.history import import_into_history
 from assay.cli.main import cli
 from benchmarks.hostile_lines import verbs
 from tests.store.folders import HOST, write_run

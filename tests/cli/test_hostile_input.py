@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 import pytest
 
+from assay.cli.commands import ALIASES
 from assay.cli.main import cli
 from benchmarks.hostile_documents import documents, dump_document
 from benchmarks.hostile_input import Outcome, Scratch, problem_of, table
@@ -35,7 +36,7 @@ def scratch(forking: Forking, tmp_path_factory: pytest.TempPathFactory) -> Scrat
 
 
 def test_every_verb_has_a_line_to_start_from() -> None:
-    assert set(VERBS) == set(BASES)
+    assert {*VERBS, *ALIASES} == set(BASES)
     assert len({" ".join(line.arguments[:2]) for line in LINES}) > 25
 
 
@@ -139,8 +140,8 @@ REFUSED: dict[tuple[str, str, str], tuple[int, str]] = {
 
 def values_of(verb: str, parameter: click.Parameter) -> tuple[str, ...]:
     """Return every value that a flag is documented to take; none where any will do."""
-    if isinstance(parameter.type, click.Choice):
-        return tuple(map(str, parameter.type.choices))
+    if choices := VERBS[verb].row_of[parameter].choices:
+        return choices
     return next((DOCUMENTED[verb, name] for name in parameter.opts if (verb, name) in DOCUMENTED), ())
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from assay.cli.host_options import TimeLimit
+from assay.cli.host_flags import parse_job_time
 from assay.cli.main import main
 from assay.core.errors import BadInput
 
@@ -141,13 +141,12 @@ def test_where_is_not_said_in_a_file(capsys: pytest.CaptureFixture[str], tmp_pat
     (tmp_path / "options.yaml").write_text("on: slurm\n")
     code, err = refused(capsys, "run", "softmax@numpy", "--options", "options.yaml")
     assert code == 2
-    assert "where it is run is said on the command line, with --on" in err
+    assert "--on is accepted on the command line only" in err
 
 
 def test_time_limits_are_read_with_units_or_as_slurm_writes_them() -> None:
-    read = TimeLimit()
-    assert [read.convert(text, None, None) for text in ("90s", "2h", "00:30:00", "1-00:00:00", "1:30")] == [
+    assert [parse_job_time(text) for text in ("90s", "2h", "00:30:00", "1-00:00:00", "1:30")] == [
         90, 7200, 1800, 86400, 90,
     ]  # fmt: skip
     with pytest.raises(BadInput, match="is not a duration"):
-        read.convert("a:b", None, None)
+        parse_job_time("a:b")

@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from assay.cli.rental import offer_headline, rental_page, rental_plan_data
-from assay.cli.rental_plan import RentalPlan, estimate_duration, parse_gpu_types, plan_rental, workloads_named
+from assay.cli.contention import ContentionRunFlags
+from assay.cli.power import SweepFlags
+from assay.cli.rental import RentalPlan, offer_headline, parse_gpu_types, plan_rental, rental_page, rental_plan_data
+from assay.cli.run import RunFlags
+from assay.cli.threshold import ThresholdRunFlags
 from assay.core.errors import BadInput
 from assay.hosts import offers, registry
 from assay.hosts.base import Offer
@@ -19,7 +22,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NOW = datetime(2026, 11, 15, tzinfo=UTC)
-THRESHOLD = {"thresholds": None, "budget": None, "quick": False, "devices": ()}
 OFFERS = [
     {"gpu": "T4", "usd_per_hour": 0.5},
     {"gpu": "L4", "usd_per_hour": 0.8, "ready_s": 60},
@@ -41,7 +43,7 @@ def moon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def plan(gpu_type: str | None, **changes: Any) -> RentalPlan:
-    return plan_rental("threshold run", {**THRESHOLD, "gpu_type": gpu_type, **changes}, ("moon",), NOW)
+    return plan_rental(ThresholdRunFlags(gpu_type=gpu_type, **changes), ("moon",), NOW)
 
 
 def test_only_hosts_that_rent_are_asked() -> None:
@@ -132,18 +134,20 @@ def test_without_credentials_the_snapshot_is_shown(monkeypatch: pytest.MonkeyPat
 
 
 def test_how_long_a_verb_takes_is_known_from_its_options() -> None:
-    assert estimate_duration("threshold run", THRESHOLD).run_s == 240
-    assert estimate_duration("threshold run", {**THRESHOLD, "quick": True}).run_s == 120
-    assert estimate_duration("contention run", {"budget": 90.0}).run_s == 90
-    assert estimate_duration("contention run", {"budget": None, "quick": False}).run_s == 300
-    run = {"workloads": ("softmax", "gemm"), "benchmarks": (), "repeat": 3, "restarts": 1, "duration": 5.0}
-    assert estimate_duration("run", run).run_s == 6 * (5 + 10)
-    assert estimate_duration("power sweep", {}).run_s == 600
-    assert "assumed" in estimate_duration("power sweep", {}).source
+    assert ThresholdRunFlags().estimate_duration().run_s == 240
+    assert ThresholdRunFlags(quick=True).estimate_duration().run_s == 120
+    assert ThresholdRunFlags(devices=("cpu",)).estimate_duration().run_s == 90
+    assert ContentionRunFlags(budget_s=90.0).estimate_duration().run_s == 90
+    assert ContentionRunFlags().estimate_duration().run_s == 300
+    run = RunFlags(workloads=("softmax", "gemm"), repeat=3, restarts=1, duration_s=5.0)
+    assert run.estimate_duration().run_s == 6 * (5 + 10)
+    assert SweepFlags().estimate_duration().run_s == 600
+    assert "assumed" in SweepFlags().estimate_duration().source
 
 
 def test_what_a_verb_measures_is_known_from_its_words() -> None:
-    assert "sliding_attention@flash" in workloads_named("threshold run", THRESHOLD)
-    assert workloads_named("run", {"workloads": ("a@flash",), "benchmarks": ("b",)}) == ("a@flash", "b")
-    assert workloads_named("power sweep", {"workload": "sgemm"}) == ("sgemm",)
-    assert workloads_named("run", {"workloads": ("a@flash",), "devices": ("cpu:0",)}) == ()
+    assert "sliding_attention@flash" in ThresholdRunFlags().named_workloads()
+    assert RunFlags(workloads=("a@flash",), benchmarks=("b",)).named_workloads() == ("a@flash", "b")
+    assert SweepFlags(workload="sgemm").named_workloads() == ("sgemm",)
+    assert RunFlags(workloads=("a@flash",), devices=("cpu:0",)).measures_cpu_only()
+    assert not RunFlags(workloads=("a@flash",), devices=("cuda:0",)).measures_cpu_only()

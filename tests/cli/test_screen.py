@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 from rich.console import Console
 
-from assay.cli.monitor_screen import PlainScreen, sample_rows, samples_table
+from assay.cli.monitor import print_samples, sample_rows, samples_table
 from assay.monitor.samples import GpuLost, GpuProcesses, GpuSample, HostSample
 
 if TYPE_CHECKING:
@@ -50,6 +50,6 @@ def test_the_table_fits_its_rows() -> None:
 def test_elsewhere_than_on_a_terminal_a_line_says_it_all() -> None:
     out = io.StringIO()
     recording = cast("Recording", SimpleNamespace(latest=lambda: tuple(LATEST)))
-    PlainScreen(recording, Console(file=out, width=60), 10.0).show()
+    print_samples(recording, Console(file=out, width=60))
     (line,) = out.getvalue().splitlines()
     assert line.startswith("GPU 0 98 %, 2.0 of 80 GiB, 300 W, 61 °C, 1410 MHz, power cap, 1 process; GPU 1 ended:")

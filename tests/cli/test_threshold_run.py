@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from assay.cli import threshold_results
+from assay.cli import threshold
 from assay.cli.main import main
 from assay.experiments.threshold.results_file import SavedThresholds, ThresholdDevice
 from tests.machines import machine
@@ -154,7 +154,11 @@ def test_a_gate_that_says_no_exits_1_and_writes_nothing(
         (("--update-config", "--config", "bare.yaml"), 2, "min_len"),
         (("--output", "nowhere/o.json"), 2, "its folder does not exist"),
         (("--baseline", "nowhere.json"), 2, "does not exist"),
-        (("--device", "cpu:0", "cpu:1", "--cpu-groups", "2"), 2, "belongs to one device"),
+        (
+            ("--device", "cpu:0", "cpu:1", "--cpu-groups", "2"),
+            2,
+            "measures one device, but 2 are named",
+        ),
         (("--grid", "large"), 2, "has one grid"),
         (("--processes", "1"), 2, "processes"),
     ],
@@ -193,5 +197,5 @@ def test_results_of_another_gpu_are_told_to_be_such(monkeypatch: pytest.MonkeyPa
     device = ThresholdDevice(device_name="NVIDIA L4", torch_version=None, cuda_version=None)
     saved = SavedThresholds(device, (), "call", None, None)
     monkeypatch.setattr("assay.machine.detect.detect", lambda: machine(gpus=(0,)))
-    assert threshold_results.result_notes(saved)[0] == "Measured on NVIDIA L4."
-    assert "thresholds of another device may not hold here" in threshold_results.result_notes(saved)[1]
+    assert threshold.result_notes(saved)[0] == "Measured on NVIDIA L4."
+    assert "thresholds of another device may not hold here" in threshold.result_notes(saved)[1]

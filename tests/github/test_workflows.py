@@ -159,8 +159,8 @@ def test_there_are_such_calls() -> None:
 @pytest.mark.parametrize("thresholds", [None, "bench/thresholds.yaml"])
 def test_what_measures_is_a_command_line_that_is_understood(thresholds: str | None, tmp_path: Path) -> None:
     found = context(threshold_command(MeasureJob(gpu="L4"), thresholds, tmp_path))
-    assert (found.params["on"], found.params["gpu_type"], found.params["max_cost"]) == ("auto", "L4", 1.0)
-    assert found.params["output"] == tmp_path / "results.json"
+    assert (found.params["on"], found.params["gpu_type"], float(found.params["max_cost"])) == ("auto", "L4", 1.0)
+    assert Path(found.params["output"]) == tmp_path / "results.json"
 
 
 def test_the_installing_script_is_sound_and_refuses_strange_extras(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from assay.cli import fleet_node
-from assay.cli.fleet_report import fleet_page
+from assay.cli.fleet import fleet_page
 from assay.cli.main import main
 from assay.core.errors import BadInput, MachineCannot, StopRequested
 from assay.core.page import Text

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from assay.cli.history_hook import import_into_history
+from assay.cli.history import import_into_history
 from assay.core.errors import BadInput, MachineCannot
 from assay.store.history import database as module
 from assay.store.history.database import (

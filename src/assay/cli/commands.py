@@ -1,13 +1,15 @@
-"""Commands and their help, built from `flag_table.py`: a verb's module is imported only when the verb runs.
+"""Commands and their help, built from `flag_table.json`: a verb's module is imported only when the verb runs.
 
 Nothing here imports pydantic, so that ``--help`` answers at once.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import click
@@ -46,6 +48,11 @@ class FlagRow(NamedTuple):
         """Return how messages name the flag: ``--output``, or ``WORKLOAD``."""
         return self.opts.partition(" ")[0].partition("/")[0] if self.opts else self.metavar or self.name.upper()
 
+    @property
+    def spellings(self) -> list[str]:
+        """Return every spelling: ``--history``, ``--no-history``; none of an argument."""
+        return f"{self.opts.replace('/', ' ')} {self.aliases}".split()
+
 
 class VerbRow(NamedTuple):
     """One verb: where its function is, what its help says, and its flags."""
@@ -53,6 +60,24 @@ class VerbRow(NamedTuple):
     module: str
     help: str
     flags: tuple[FlagRow, ...]
+
+
+FLAG_TABLE = Path(__file__).with_name("flag_table.json")
+"""What `--help` shows and click needs, written by `make flag-table` from the classes of flags."""
+
+
+def load_verbs() -> dict[str, VerbRow]:
+    """Return every verb from the table; a flag given by its name there is shared by several verbs."""
+    table = json.loads(FLAG_TABLE.read_text(encoding="utf-8"))
+
+    def flag_row(entry: str | dict[str, Any]) -> FlagRow:
+        values = table["flags"][entry] if isinstance(entry, str) else entry
+        return FlagRow(**{**values, "choices": tuple(values.get("choices", ()))})
+
+    return {
+        path: VerbRow(verb["module"], verb["help"], tuple(map(flag_row, verb["flags"])))
+        for path, verb in table["verbs"].items()
+    }
 
 
 @dataclass(frozen=True)
@@ -107,13 +132,9 @@ class VerbGroup(click.Group):
 
     def sentences(self) -> dict[str, str]:
         """Return the names of the group, each with its sentence."""
-        shown = {
-            path.removeprefix(self.prefix): row for path, row in self.verbs.items() if path.startswith(self.prefix)
-        }
-        legacy = {p.removeprefix(self.prefix): "" for p in LEGACY if p.startswith(self.prefix)}
-        rows = {n: "" for n in legacy if " " not in n}
-        rows |= {name: row.help.partition("\n")[0] for name, row in shown.items() if " " not in name}
-        return dict(sorted({**rows, **({} if self.prefix else self.groups)}.items()))
+        verbs = {p.removeprefix(self.prefix): row for p, row in self.verbs.items() if p.startswith(self.prefix)}
+        sentences = {name: row.help.partition("\n")[0] for name, row in verbs.items() if " " not in name}
+        return dict(sorted({**sentences, **({} if self.prefix else self.groups)}.items()))
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return every name."""
@@ -125,11 +146,6 @@ class VerbGroup(click.Group):
             return VerbGroup(cmd_name, self.verbs, self.groups, self.groups[cmd_name])
         path = f"{self.prefix}{cmd_name}"
         path = ALIASES.get(path, path)
-        if path not in self.verbs and path in LEGACY:
-            import importlib
-
-            module, _, attribute = LEGACY[path].partition(":")
-            return getattr(importlib.import_module(module), attribute)  # type: ignore[no-any-return]
         return Verb(path, self.verbs[path]) if path in self.verbs else None
 
     def resolve_command(
@@ -258,47 +274,3 @@ def _spelling(row: FlagRow) -> str:
     if slash:
         names = names.replace("--", "--[no-]", 1) if off == names.replace("--", "--no-", 1) else f"{names} / {off}"
     return names if row.style == "switch" else f"{names} {row.metavar}"
-
-
-LEGACY = {
-    "compare": "assay.cli.compare:command",
-    "doctor": "assay.cli.doctor:command",
-    "gate": "assay.cli.gate:command",
-    "list": "assay.cli.runs:list_measurable",
-    "monitor": "assay.cli.monitor:command",
-    "reap": "assay.cli.rentals:reap_leftovers",
-    "rentals": "assay.cli.rentals:show_rentals",
-    "report": "assay.cli.runs:redraw_report",
-    "resume": "assay.cli.runs:resume_run",
-    "run": "assay.cli.run:command",
-    "time": "assay.cli.time:command",
-    "trace": "assay.cli.trace:command",
-    "contention matrix": "assay.cli.contention_matrix:command",
-    "contention run": "assay.cli.contention_run:command",
-    "contention variance": "assay.cli.contention_variance:command",
-    "energy check": "assay.cli.energy_check:command",
-    "energy compare": "assay.cli.energy_compare:command",
-    "energy run": "assay.cli.energy_run:command",
-    "github comment": "assay.cli.github:comment_results",
-    "github measure": "assay.cli.github:measure_commit",
-    "github pull-request": "assay.cli.github:propose_pull_request",
-    "github request": "assay.cli.github:request_measurement",
-    "history export": "assay.cli.history:export_history",
-    "history import": "assay.cli.history:import_history",
-    "history list": "assay.cli.history:list_history",
-    "history plot": "assay.cli.history:plot_series",
-    "history regressions": "assay.cli.history:find_regressions",
-    "history show": "assay.cli.history:show_history",
-    "power budget": "assay.cli.power_analysis:plan_budget",
-    "power characterize": "assay.cli.power_characterize:command",
-    "power sweep": "assay.cli.power_sweep:command",
-    "power variability": "assay.cli.power_analysis:analyse_variability",
-    "scaling analyse": "assay.cli.scaling_analyse:command",
-    "scaling analyze": "assay.cli.scaling_analyse:command",
-    "scaling predict": "assay.cli.scaling_predict:command",
-    "scaling run": "assay.cli.scaling_run:command",
-    "scaling test": "assay.cli.scaling_test:command",
-    "threshold apply": "assay.cli.threshold_results:apply_thresholds",
-    "threshold parse": "assay.cli.threshold_results:parse_older_output",
-    "threshold run": "assay.cli.threshold_run:command",
-}

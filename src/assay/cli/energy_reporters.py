@@ -15,21 +15,21 @@ from urllib.parse import quote
 
 import click
 
+from assay.cli.host_flags import RemoteHook
 from assay.core.errors import AssayError, BadInput, EndedEarly, MachineCannot
 from assay.core.files import read_json, read_text, replace_atomically, translate_os_errors, update_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from assay.core.values import Scalar
     from assay.experiments.energy.config import EnergyReporter
     from assay.experiments.energy.result import EnergyResult
-    from assay.hosts.base import Job
 
 
 @dataclass(frozen=True)
 class ReporterFiles:
-    """Files to be written, looked at before anything is measured."""
+    """Files to write, checked before anything is measured."""
 
     reporters: tuple[EnergyReporter, ...]
 
@@ -39,7 +39,7 @@ class ReporterFiles:
         check_writable(reporters)
         return cls(reporters)
 
-    def __call__(self, run: Path, code: int) -> int:
+    def write(self, run: Path, code: int) -> int:
         """Write them from a run folder, if it has results; return the exit code.
 
         Raises:
@@ -58,18 +58,10 @@ class ReporterFiles:
         return code
 
 
-class ReporterHook:
-    """What is done here with a run that came back from a machine that shares no files: its reporters write here."""
-
-    local_options: frozenset[str] = frozenset({"reports"})
-    extra_words: tuple[str, ...] = ("--no-reports",)
-
-    def __init__(self, *, reports: bool) -> None:
-        self._reports = reports
-
-    def prepared(self, job: Job) -> Callable[[Path, int], int]:
-        """Return who is given the run folder; which files are named is known when the run is here."""
-        return write_run_reports if self._reports else ReporterFiles(())
+def reporter_hook(*, reports: bool) -> RemoteHook:
+    """Return what is done with a run that comes back: its reporters write here, and not on the other machine."""
+    write = write_run_reports if reports else ReporterFiles(()).write
+    return RemoteHook(lambda: write, frozenset({"reports"}), ("--no-reports",))
 
 
 def write_run_reports(run: Path, code: int) -> int:
@@ -77,7 +69,9 @@ def write_run_reports(run: Path, code: int) -> int:
     from assay.experiments.energy.options import EnergyOptions
     from assay.store.run_folder import RunFolder
 
-    return ReporterFiles(EnergyOptions.model_validate(RunFolder.open(run).plan.options).config.reporter)(run, code)
+    return ReporterFiles(EnergyOptions.model_validate(RunFolder.open(run).plan.options).config.reporter).write(
+        run, code
+    )
 
 
 def check_file(path: Path) -> None:
@@ -156,18 +150,14 @@ def check_writable(reporters: Sequence[EnergyReporter]) -> None:
         other = by_path.setdefault(path.absolute(), reporter)
         if other is not reporter:
             raise BadInput(f"Two reporters, {other.type} and {reporter.type}, would write the same file {path}.")
-        _check_reporter_file(path, reporter)
+        if path.is_dir():
+            raise BadInput(f"{path}, the file of the reporter {reporter.type}, is a folder.")
+        check_file(path)
+        if reporter.type in TABLES and path.is_file():
+            from assay.experiments.energy.result import parse_csv_table
 
-
-def _check_reporter_file(path: Path, reporter: EnergyReporter) -> None:
-    if path.is_dir():
-        raise BadInput(f"{path}, the file of the reporter {reporter.type}, is a folder.")
-    check_file(path)
-    if reporter.type in TABLES and path.is_file():
-        from assay.experiments.energy.result import parse_csv_table
-
-        with translate_os_errors(path):
-            parse_csv_table(path.read_bytes(), str(path), _known_columns(reporter))
+            with translate_os_errors(path):
+                parse_csv_table(path.read_bytes(), str(path), _known_columns(reporter))
 
 
 def _known_columns(reporter: EnergyReporter) -> Collection[str]:

@@ -9,37 +9,22 @@ import shlex
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from assay.cli.host_options import dispatch_remote, host_options
-from assay.cli.params import (
-    COUNT,
-    Duration,
-    ListOption,
-    dry_run_option,
-    history_option,
-    how_to_measure,
-    interference_option,
-    json_option,
-    name_host_option,
-    options_file_option,
-    output_group,
-    retake_option,
-    timeout_option,
-    verb,
-    what_to_measure,
-)
+from assay.cli import flags as cli
+from assay.cli.energy_reporters import ReporterFiles, check_folder, reporter_hook
+from assay.cli.host_flags import HostFlags, dispatch_remote
 from assay.core.errors import BadInput, MachineCannot
-from assay.core.format import format_bytes
+from assay.core.format import MAX_REPEATS, format_bytes
+from assay.core.values import Isolation
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from pydantic import JsonValue
 
-    from assay.cli.energy_reporters import ReporterFiles
     from assay.experiments.energy.config import EnergyConfig
     from assay.experiments.energy.config_file import ConfigOverride
     from assay.experiments.energy.options import EnergyOptions
@@ -47,151 +32,110 @@ if TYPE_CHECKING:
     from assay.machine.model import Machine
 
 
-PATH_TYPE = click.Path(path_type=Path)
+class EnergyRunFlags(cli.ExperimentFlags, HostFlags):
+    """What `assay energy run` can be asked for."""
+
+    config: str | None = cli.argument("[CONFIG.yaml]")
+    model: str | None = cli.what_flag(metavar="NAME", help="Model: random:llama-1b, a folder, or a hub id.")
+    sets: tuple[str, ...] = cli.what_flag(
+        "--set", default=(), metavar="KEY=VALUE", help="Override a value: backend.device_ids=[0,1]."
+    )
+    gpus: tuple[str, ...] = cli.what_flag(
+        default=(), item=r"\d+|GPU-\S+", metavar="0,1", help="GPUs to run on, or of the server to meter."
+    )
+    device: Literal["auto", "cuda", "cpu"] | None = cli.what_flag(
+        shown="from the file, or auto", help="Device of the model."
+    )
+    allow_missing: bool = cli.what_flag(default=False, help="Continue without missing GPUs if at least one is present.")
+    repeat: int | None = cli.how_flag(ge=1, le=MAX_REPEATS, shown="from the file, or 3", help="Fresh processes.")
+    budget_s: float | None = cli.how_flag(gt=0, help="Total time; starts nothing that would not fit.")
+    isolation: Isolation | None = cli.how_flag(
+        parse=cli.parse_isolation, metavar="LEVEL", shown="gpu; none on a CPU", help="none, gpu, cpu, numa or full."
+    )
+    timeout_s: float = cli.timeout_flag(600.0)
+    seed: int | None = cli.how_flag(shown="from the file, or 0", help="Random seed.")
+    quick: bool = cli.how_flag(default=False, help="Quick first look: one process, windows of 2s, smallest sizes.")
+    reports: bool = cli.output_flag(default=True, help="Write the reports named in the file.")
+    output_dir: Path | None = cli.output_flag(shown="from the file, or runs", help="Folder for run folders.")
 
 
-@verb("run")
-@click.argument("config", metavar="[CONFIG.yaml]", required=False)
-@what_to_measure
-@click.option("--model", metavar="NAME", help="Model: random:llama-1b, a folder, or a hub id.")
-@click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help="Override a value: backend.device_ids=[0,1].")
-@click.option(
-    "--gpus", cls=ListOption, item=r"\d+|GPU-\S+", metavar="0,1", help="GPUs to run on, or of the server to meter."
-)
-@click.option(
-    "--device",
-    type=click.Choice(["auto", "cuda", "cpu"]),
-    help="Device of the model.  [default: from the file, or auto]",
-)
-@click.option("--allow-missing", is_flag=True, help="Continue without missing GPUs if at least one is present.")
-@how_to_measure
-@click.option("--repeat", type=COUNT, help="Fresh processes.  [default: from the file, or 3]")
-@click.option("--budget", type=Duration(), help="Total time; starts nothing that would not fit.")
-@click.option("--isolation", metavar="LEVEL", help="none, gpu, cpu, numa or full.  [default: gpu; none on a CPU]")
-@interference_option
-@retake_option
-@timeout_option("10m")
-@click.option("--seed", type=int, help="Random seed.  [default: from the file, or 0]")
-@click.option("--quick", is_flag=True, help="Quick first look: one process, windows of 2s, smallest sizes.")
-@options_file_option
-@output_group
-@click.option("--reports/--no-reports", default=True, help="Write the reports named in the file.")
-@click.option("--output-dir", type=PATH_TYPE, help="Folder for run folders.  [default: from the file, or runs]")
-@name_host_option
-@json_option
-@dry_run_option
-@history_option
-@host_options()
-@click.pass_context
-def command(ctx: click.Context, /, **flags: Any) -> int:
+@cli.verb("energy run", EnergyRunFlags)
+def measure_energy(flags: EnergyRunFlags) -> int:
     """Measure joules per token of a local model or of an OpenAI-compatible server.
 
     CONFIG.yaml describes the backend, scenario, metrics and reporter; `assay energy check` writes one that fits this
     machine. Without a file, --model is enough.
 
-    \b
-    assay energy run --quick --model random:llama-tiny
-    assay energy run examples/pytorch_single.yaml
-    assay energy run examples/pytorch_multigpu.yaml --set scenario.repeats=5
-    assay energy run examples/openai_server.yaml --gpus 0 --dry-run
-    """  # noqa: D301 - click reads the backspace as "keep these lines as they are"
-    from assay.cli import energy_reporters, options_file
-    from assay.experiments.energy import EXPERIMENT
-    from assay.machine.detect import detect
-
-    elsewhere = {**flags, "output_dir": flags["output_dir"] or Path("runs")}
-    if (code := dispatch_remote(ctx, elsewhere, energy_reporters.ReporterHook(reports=flags["reports"]))) is not None:
-        return code
-    if flags["file"] is not None:
-        flags = options_file.merge_options_file(ctx, flags, flags["file"], EXPERIMENT)
-    machine = detect(name_host=flags["name_host"])
-    options: EnergyOptions = flags["options"] if "options" in flags else build_options(flags, machine)
-    for note in options.notes:
-        click.echo(f"Note: {note}.", err=True)
-    after = prepare_outputs(options, flags)
-    if flags["dry_run"]:
-        return show_energy_dry_run(options, machine, as_json=flags["as_json"])
-    return measure_and_report(options, machine, flags, after)
-
-
-def prepare_outputs(options: EnergyOptions, flags: dict[str, Any]) -> ReporterFiles:
-    """Make sure that the run's folder and all files can be written; return who writes them afterwards."""
-    from assay.cli.energy_reporters import ReporterFiles, check_folder
-
-    check_folder(output_folder(options, flags))
-    return ReporterFiles.prepared(options.config.reporter if flags["reports"] else ())
-
-
-def output_folder(options: EnergyOptions, flags: dict[str, Any]) -> Path:
-    """Return where the run's folder goes."""
-    return flags["output_dir"] or Path(options.config.output_dir or "runs")
-
-
-def measure_and_report(options: EnergyOptions, machine: Machine, flags: dict[str, Any], after: ReporterFiles) -> int:
-    """Measure, then write what the reporters name."""
+        assay energy run --quick --model random:llama-tiny
+        assay energy run examples/pytorch_single.yaml
+        assay energy run examples/pytorch_multigpu.yaml --set scenario.repeats=5
+        assay energy run examples/openai_server.yaml --gpus 0 --dry-run
+    """
     from assay.cli import measuring
     from assay.experiments.energy import EXPERIMENT
 
-    run_flags = {
-        **flags,
-        "output_dir": output_folder(options, flags),
-        "monitor": options.monitored,
-        "monitor_interval": None,
-    }
-    return measuring.start_run(EXPERIMENT, options, machine, options.seed, run_flags, afterwards=after)
+    if (code := dispatch_remote(flags, reporter_hook(reports=flags.reports))) is not None:
+        return code
+    flags, options, machine = measuring.plan_run(flags, EXPERIMENT, build_options)
+    for note in options.notes:
+        click.echo(f"Note: {note}.", err=True)
+    folder = flags.output_dir or Path(options.config.output_dir or "runs")
+    check_folder(folder)
+    reporters = ReporterFiles.prepared(options.config.reporter if flags.reports else ())
+    if flags.dry_run:
+        return show_energy_dry_run(options, machine, as_json=flags.as_json)
+    monitored = flags.model_copy(update={"output_dir": folder, "monitor": options.monitored})
+    return measuring.start_run(EXPERIMENT, options, machine, monitored, afterwards=reporters.write)
 
 
-FLAGS = {
+CONFIG_PATHS = {
     "model": ("backend", "model"),
     "device": ("backend", "device"),
     "repeat": ("scenario", "repeats"),
     "seed": ("scenario", "seed"),
 }
-"""Flags that change a place of the configuration."""
+"""Flags that change a value of the configuration."""
 SIZES = ("batch_sizes", "input_tokens", "output_tokens", "concurrency")
 QUICK_WINDOW_S, QUICK_WINDOW_UNMETERED_S = 2.0, 0.5
 CPU_DEFAULTS = {"scenario": {"input_tokens": 64, "output_tokens": 16}}
 """Without a file: as much as a processor computes while one waits."""
 
 
-def build_options(flags: Mapping[str, Any], machine: Machine) -> EnergyOptions:
+def build_options(flags: EnergyRunFlags, machine: Machine) -> EnergyOptions:
     """Return what file and flags mean on this machine."""
     from assay.experiments.energy.config_file import parse_overrides, read_config
     from assay.experiments.energy.options import build_energy_options, resolve_available_gpus
-    from assay.isolation.placement import parse_level
     from assay.machine.nvidia import smoke_test
     from assay.worker.rendezvous import Torchrun
 
-    path, model = config_or_model(flags["config"], flags["model"])
+    path, model = config_or_model(flags.config, flags.model)
     overrides = [*_flag_overrides(flags), *([] if model is None else [model])]
-    on_cpu = flags["device"] == "cpu" or not machine.gpus
+    on_cpu = flags.device == "cpu" or not machine.gpus
     defaults = CPU_DEFAULTS if path is None and on_cpu else None
-    config, notes = read_config(path, flags["sets"], flags=overrides, defaults=defaults)
-    if flags["gpus"]:
-        overrides.append(_gpu_override(config, machine, flags["gpus"]))
-        config, notes = read_config(path, flags["sets"], flags=overrides, defaults=defaults)
-    if flags["quick"]:
-        overridden = {override.steps for override in parse_overrides(flags["sets"], overrides)}
+    config, notes = read_config(path, flags.sets, flags=overrides, defaults=defaults)
+    if flags.gpus:
+        overrides.append(_gpu_override(config, machine, flags.gpus))
+        config, notes = read_config(path, flags.sets, flags=overrides, defaults=defaults)
+    if flags.quick:
+        overridden = {override.steps for override in parse_overrides(flags.sets, overrides)}
         config = quick_config(config, overridden, metered=bool(config.gpus or machine.gpus))
     _validate_generate_kwargs(config)
-    config, availability_notes = resolve_available_gpus(
-        config, machine, smoke_test, allow_missing=flags["allow_missing"]
-    )
+    config, availability_notes = resolve_available_gpus(config, machine, smoke_test, allow_missing=flags.allow_missing)
     torchrun = Torchrun.from_environment()
     make_options = partial(
         build_energy_options,
         config,
         machine,
-        isolation=None if flags["isolation"] is None else parse_level(flags["isolation"]),
-        longer=not flags["quick"],
-        budget_s=flags["budget"],
-        timeout_s=flags["timeout"],
-        retakes=flags["retakes"],
-        on_interference=flags["on_interference"],
+        isolation=flags.isolation,
+        longer=not flags.quick,
+        budget_s=flags.budget_s,
+        timeout_s=flags.timeout_s,
+        retakes=flags.retakes,
+        on_interference=flags.on_interference,
         nodes=1 if torchrun is None else torchrun.nodes,
     )
     options = make_options(notes=(*notes, *availability_notes))
-    sensor_notes = () if flags.get("dry_run") else characterize_sensors(options, machine)
+    sensor_notes = () if flags.dry_run else characterize_sensors(options, machine)
     return options if sensor_notes is None else make_options(notes=(*notes, *availability_notes, *sensor_notes))
 
 
@@ -210,7 +154,7 @@ def _validate_generate_kwargs(config: EnergyConfig) -> None:
 
 
 def characterize_sensors(options: EnergyOptions, machine: Machine) -> tuple[str, ...] | None:
-    """Look at sensors that nobody has looked at yet; return what did not work. Null: there is nothing to look at.
+    """Fit models of sensors that have none yet; return what failed. Null: there is nothing to fit.
 
     A server has its GPUs in use, and a fake's sensors are what a test says they are.
     """
@@ -243,16 +187,18 @@ def config_or_model(config: str | None, model: str | None) -> tuple[Path | None,
         return None if config is None else Path(config), None
     if model is not None:
         raise BadInput(f"{config} and --model {model} both name a model; give only one.")
-    return None, ConfigOverride(FLAGS["model"], config, config)
+    return None, ConfigOverride(CONFIG_PATHS["model"], config, config)
 
 
-def _flag_overrides(flags: Mapping[str, Any]) -> list[ConfigOverride]:
+def _flag_overrides(flags: EnergyRunFlags) -> list[ConfigOverride]:
     """Return what flags say, each as it was typed."""
     from assay.experiments.energy.config_file import ConfigOverride
 
-    flags_used = {flag: flags[flag] for flag in FLAGS if flags[flag] is not None}
+    values = {"model": flags.model, "device": flags.device, "repeat": flags.repeat, "seed": flags.seed}
     return [
-        ConfigOverride(FLAGS[flag], value, shlex.join([f"--{flag}", str(value)])) for flag, value in flags_used.items()
+        ConfigOverride(CONFIG_PATHS[name], value, shlex.join([f"--{name}", str(value)]))
+        for name, value in values.items()
+        if value is not None
     ]
 
 
@@ -276,7 +222,7 @@ def gpu_indices(machine: Machine, words: Sequence[str]) -> list[int]:
 
 
 def quick_config(config: EnergyConfig, overridden: Collection[KeyPath], *, metered: bool) -> EnergyConfig:
-    """Return a configuration for a first look, on GPUs that are metered or without; places that were said stay."""
+    """Return a configuration for a quick first look, metered or not; overridden values stay."""
     changes: dict[str, Any] = {
         "repeats": 1,
         "window_s": QUICK_WINDOW_S if metered and config.metrics.enabled else QUICK_WINDOW_UNMETERED_S,
@@ -286,18 +232,15 @@ def quick_config(config: EnergyConfig, overridden: Collection[KeyPath], *, meter
     return config.model_copy(update={"scenario": config.scenario.model_copy(update=changes)})
 
 
-GIB = 2**30
-
-
 def show_energy_dry_run(options: EnergyOptions, machine: Machine, *, as_json: bool) -> int:
-    """Show it; return 3 where it cannot be loaded here or every cell is left out, and 2 where it makes no sense."""
-    from assay.cli import dry_run
+    """Show the first block; return 3 if the model cannot be loaded here or every cell is skipped, 2 for bad input."""
+    from assay.cli import measuring
     from assay.experiments.energy import EXPERIMENT
 
     fit = model_fit(options, machine)
     missing = skipped_cells(options, fit)
     extra: dict[str, JsonValue] = {"foreseen": fit or None, "left_out": dict.fromkeys(missing.cells, missing.why)}
-    dry_run.show_dry_run(EXPERIMENT, options, machine, as_json=as_json, extra=extra)
+    measuring.show_dry_run(EXPERIMENT, options, machine, as_json=as_json, extra=extra)
     if not as_json:
         for line in (*model_fit_lines(fit), *missing.in_words()):
             click.echo(line)

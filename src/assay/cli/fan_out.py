@@ -17,11 +17,14 @@ import sys
 import threading
 import time
 from dataclasses import dataclass, replace
-from typing import IO, TYPE_CHECKING, Any
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
 
 import click
 
-from assay.cli.host_options import forwarded_words
+from assay.cli import show
+from assay.cli.flags import flag_rows
+from assay.cli.host_flags import forwarded_words
 from assay.core.errors import EXIT_INTERNAL_ERROR, EXIT_STOPPED, BadInput, MachineCannot, StopRequested
 from assay.core.files import replace_atomically
 from assay.core.format import format_duration
@@ -31,20 +34,20 @@ from assay.hosts.fan_out import COMPARISON, FOLDER_VARIABLE, REPORT, FanOut, Fan
 from assay.hosts.offers import format_usd
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Sequence
 
-    from assay.cli.rental_plan import GpuRequest, RentalPlan
+    from assay.cli.host_flags import HostFlags
+    from assay.cli.rental import GpuRequest, RentalPlan
     from assay.core.page import Cell, Tone
     from assay.experiments.compare.report import ComparisonResult
     from assay.hosts.offers import OfferCandidate
 
 
 REPLACED_OPTIONS = frozenset({"on", "provider", "gpu_type", "max_cost", "output_dir", "as_json", "dry_run"})
-"""What each machine's process is told anew; all other words it gets as they were given."""
+"""Flags that are set anew for each machine's process; all others are passed on unchanged."""
 
-SINGLE_RUN_OPTIONS = ("update_config", "output", "report", "baseline")
-"""What is done with one result, and would be done by every machine to the same file."""
+SINGLE_RUN_OPTIONS = frozenset({"update_config", "output", "report", "baseline"})
+"""Flags about one result: every machine would write the same file."""
 
 
 ERROR_PREFIX = "assay: "
@@ -53,7 +56,7 @@ ERROR_PREFIX = "assay: "
 
 @dataclass
 class ChildOutput:
-    """What a machine's process said of how it ended, if anything, and when it fell silent, by the monotonic clock."""
+    """The error message of a machine's process, if any, and when its output ended, by the monotonic clock."""
 
     error_message: str | None = None
     ended_s: float | None = None
@@ -70,19 +73,19 @@ class ChildProcess:
     output: ChildOutput
 
 
-def fan_out(ctx: click.Context, flags: Mapping[str, Any], plan: RentalPlan) -> int:
+def fan_out(flags: HostFlags, plan: RentalPlan) -> int:
     """Rent a machine for each kind of GPU at once, wait for all, compare; return the worst exit code."""
     from assay.cli import rental, show
     from assay.store.run_folder import create_run_path
 
-    if "output_dir" not in flags:
+    if flags.run is not None:
         raise BadInput(f"assay {plan.verb} is about one run; name one kind of GPU.")
     refuse_single_run_options(flags)
     rental.require_offers(plan)
-    parent: Path = flags["output_dir"].absolute()
+    parent = (flags.output_dir or Path("runs")).absolute()
     parent.mkdir(parents=True, exist_ok=True)
     folder = create_run_path(parent, "fan-out")
-    words = forwarded_words(ctx, REPLACED_OPTIONS)
+    words = forwarded_words(flags, REPLACED_OPTIONS)
     legs = tuple(planned_run(kind) for kind in plan.kinds)
     whole = FanOut(words=words, runs=legs)
     whole.write(folder)
@@ -94,14 +97,14 @@ def fan_out(ctx: click.Context, flags: Mapping[str, Any], plan: RentalPlan) -> i
         try:
             for kind, leg in zip(plan.kinds, legs, strict=True):
                 if leg.state == "waits":
-                    running.append(start_child(leg, child_command(words, kind, flags["on"], folder), folder))
+                    running.append(start_child(leg, child_command(words, kind, flags.on, folder), folder))
             stopped = wait_for_children(running)
         finally:
             stop_children(running)
         ended = {child.run.gpu_label: finished_run(child, folder) for child in running}
         whole = whole.model_copy(update={"runs": tuple(ended.get(leg.gpu_label, leg) for leg in legs)})
         whole.write(folder)
-        show_fan_out(whole, folder, verb=plan.verb, as_json=bool(flags.get("as_json")))
+        show_fan_out(whole, folder, verb=plan.verb, as_json=flags.as_json)
     if stopped is not None:
         raise StopRequested(
             f"{str(stopped).rstrip('.')}; every machine is gone. What was measured is in {show.short_path(folder)}."
@@ -109,18 +112,18 @@ def fan_out(ctx: click.Context, flags: Mapping[str, Any], plan: RentalPlan) -> i
     return whole.exit_code
 
 
-def refuse_single_run_options(flags: Mapping[str, Any]) -> None:
-    """Say so where something is asked for that only one result can have."""
-    for name in SINGLE_RUN_OPTIONS:
-        if flags.get(name):
+def refuse_single_run_options(flags: HostFlags) -> None:
+    """Refuse flags whose file or configuration only one result can have."""
+    for row in flag_rows(type(flags)):
+        if row.name in SINGLE_RUN_OPTIONS and getattr(flags, row.name):
             raise BadInput(
-                f"--{name.replace('_', '-')} is for one result, and several kinds of GPU give several; each run folder "
+                f"{row.title} is for one result, and several kinds of GPU give several; each run folder "
                 "has its own files, and `assay threshold apply RUN` writes a configuration from one of them."
             )
 
 
 def planned_run(request: GpuRequest) -> FanOutRun:
-    """Return what is known of a kind of GPU before anything is rented."""
+    """Return the state of a kind of GPU before anything is rented."""
     gpu_label = gpu_type_label(request)
     best = request.choice.best
     if best is None:
@@ -163,7 +166,7 @@ def child_command(words: Sequence[str], request: GpuRequest, on: str, folder: Pa
 
 
 def start_child(leg: FanOutRun, words: Sequence[str], folder: Path) -> ChildProcess:
-    """Start a machine's process; what it says is shown with the kind of GPU before it, and kept."""
+    """Start a machine's process; its stderr is shown with the kind of GPU as a prefix, and kept."""
     child_folder = folder / (leg.folder or leg.gpu_label)
     child_folder.mkdir()
     since_s = time.monotonic()
@@ -253,9 +256,7 @@ STATE_TONES: dict[str, Tone] = {"done": "good", "failed": "bad", "refused": "uns
 
 def show_fan_out(whole: FanOut, folder: Path, *, verb: str, as_json: bool) -> None:
     """Compare what was measured, write it into the folder, and show it."""
-    from assay.cli import show
     from assay.reports.documents import to_markdown
-    from assay.reports.terminal import print_page
 
     result, comparison_page, reason = compare_runs(whole, folder)
     page = Page(
@@ -272,13 +273,10 @@ def show_fan_out(whole: FanOut, folder: Path, *, verb: str, as_json: bool) -> No
     if result is not None:
         text = json.dumps(result.as_json(), indent=2, ensure_ascii=False)
         replace_atomically(folder / COMPARISON, f"{text}\n".encode())
-    if as_json:
-        data = {"folder": str(folder), "exit_code": whole.exit_code, **whole.as_json()}
-        comparison = None if result is None else result.as_json()
-        click.echo(json.dumps({**data, "comparison": comparison}, indent=2, ensure_ascii=False))
-    else:
-        print_page(page, show.console(stderr=False))
-    show.console(stderr=True).print(f"Report: {show.short_path(folder)}/{REPORT}", markup=False, soft_wrap=True)
+    data = {"folder": str(folder), "exit_code": whole.exit_code, **whole.as_json()}
+    comparison = None if result is None else result.as_json()
+    show.print_result({**data, "comparison": comparison}, page, as_json=as_json)
+    click.echo(f"Report: {show.short_path(folder)}/{REPORT}", err=True)
 
 
 def compare_runs(whole: FanOut, folder: Path) -> tuple[ComparisonResult | None, Page | None, str | None]:

@@ -28,15 +28,18 @@ import click
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from assay.cli.commands import OTHER, OUTPUT, CommandLine, FlagRow, VerbRow
-from assay.core.errors import AssayError, BadInput
-from assay.core.files import check_path, lease_folder
-from assay.core.format import parse_duration_s, parse_fraction
-from assay.core.values import Value, explain_problem, first_problem
+from assay.core.errors import AssayError, BadInput, GateFailed
+from assay.core.files import check_path, find_control_character, lease_folder
+from assay.core.format import MAX_PROCESSES, MAX_REPEATS, parse_duration_s, parse_fraction
+from assay.core.values import Cache, InterferencePolicy, Isolation, Value, first_problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pydantic.fields import FieldInfo
+
+    from assay.core.results import Verdict
+    from assay.machine.model import Machine
 
 FlagsT = TypeVar("FlagsT", bound="Flags")
 ModelT = TypeVar("ModelT", bound=Value)
@@ -50,6 +53,8 @@ SLURM = "Slurm"
 RENTAL = "Rented GPUs"
 GROUPS = (OTHER, WHAT, DECISION, HOW, OUTPUT, MONITORING, REMOTE, SLURM, RENTAL)
 """The groups of the help, in order."""
+HOST_GROUPS = frozenset({REMOTE, SLURM, RENTAL})
+"""Flags of these groups say where a verb runs; they are accepted on the command line only."""
 
 GPU = r"\d+(/\d+)?|(GPU|MIG)-\S+"
 DEVICE = r"(cpu|cuda)(:\d+(/\d+)?)?"
@@ -89,11 +94,15 @@ def flag(*opts: str, default: Any = None, help: str = "", spec: FlagSpec = FlagS
     return Field(default=default, description=help, json_schema_extra=extra, **rest)
 
 
-def option_of(model: type[Value], name: str, *opts: str, help: str = "", **rest: Any) -> Any:  # noqa: A002 - named as click names it
-    """Return a flag with the default, the bounds and the description of a field of an experiment's options."""
+def option_of(model: type[Value], name: str, *opts: str, optional: bool = False, help: str = "", **rest: Any) -> Any:  # noqa: A002 - named as click names it
+    """Return a flag with the default, the bounds and the description of a field of an experiment's options.
+
+    An ``optional`` one is null where it is not given, so that something else, such as ``--quick``, can decide.
+    """
     field = model.model_fields[name]
     bounds = {key: value for part in field.metadata for key, value in vars_of(part).items()}
-    return flag(*opts, help=help or field.description or "", **{"default": field.default, **bounds, **rest})
+    own = {"default": None, "shown": default_text(name, field)} if optional else {"default": field.default}
+    return flag(*opts, help=help or field.description or "", **{**own, **bounds, **rest})
 
 
 def vars_of(bound: object) -> dict[str, Any]:
@@ -110,6 +119,8 @@ what_flag = partial(flag, group=WHAT)
 decide_flag = partial(flag, group=DECISION)
 how_flag = partial(flag, group=HOW)
 output_flag = partial(flag, group=OUTPUT)
+record_flag = partial(flag, group=MONITORING)
+how_option = partial(option_of, group=HOW)
 
 
 class Flags(BaseModel):
@@ -124,7 +135,7 @@ class Flags(BaseModel):
         """Return the flags from what was given, as text; ``where`` begins messages about a file.
 
         Raises:
-            BadInput: One makes no sense; the sentence names the flag.
+            BadInput: A value is invalid; the message names the flag.
         """
         try:
             flags = cls.model_validate({**values, "line": line})
@@ -147,6 +158,8 @@ class Flags(BaseModel):
         spec = spec_of(field)
         if name == "line" or spec is None:
             return value
+        if spec.group in HOST_GROUPS:
+            refuse_control_characters(cls, name, value)
         if spec.item and isinstance(value, tuple) and style_of(field, spec) == "list":
             value = tuple(part for text in value for part in re.split(r"[,\s]+", text) if part)
             if not value:
@@ -160,17 +173,25 @@ class Flags(BaseModel):
             title = flag_row(cls, name).title
             raise type(error)(str(error) if title in str(error) else f"{title}: {error}") from None
 
-    def fill(self, model: type[ModelT], **resolved: Any) -> ModelT:
+    def fill(self, model: type[ModelT], usual: Mapping[str, Any] | None = None, **resolved: Any) -> ModelT:
         """Return an experiment's options: the flags of the same names, and what was resolved from the others.
 
-        A flag that was not given and has no default leaves the options' own default.
+        For a flag that was not given and has no default, ``usual`` is used, else the options' own default.
         """
         own = type(self).model_fields.keys() & model.model_fields.keys() - resolved.keys()
         values = {name: value for name in own if (value := getattr(self, name)) is not None}
         try:
-            return model.model_validate({**values, **resolved})
+            return model.model_validate({**(usual or {}), **values, **resolved})
         except ValidationError as error:
             raise BadInput(f"{first_problem(error)}.") from None
+
+
+def refuse_control_characters(flags: type[Flags], name: str, value: object) -> None:
+    """Refuse line breaks and the like in values that end up in scripts and commands on other machines."""
+    for text in value if isinstance(value, tuple) else (value,):
+        if isinstance(text, str) and (character := find_control_character(text)) is not None:
+            title = flag_row(flags, name).title
+            raise BadInput(f"{title} {text!r} contains the control character {character!r}; remove it.")
 
 
 def spec_of(field: FieldInfo) -> FlagSpec | None:
@@ -270,15 +291,15 @@ def default_text(name: str, field: FieldInfo) -> str:
 
 def flag_rows(flags: type[Flags]) -> tuple[FlagRow, ...]:
     """Return all flags of a class in the order of the help: by group, the verb's own first."""
-    names = [name for owner in flags.__mro__ for name in vars(owner).get("__annotations__", {})]
-    last = {name: index for index, name in enumerate(names)}  # an overridden flag stays where its base has it
-    fields = [name for name in sorted(last, key=last.__getitem__) if _is_flag(flags, name)]
-    rows = [flag_row(flags, name) for name in fields]
+    group_of = {name: spec.group for name, field in flags.model_fields.items() if (spec := spec_of(field)) is not None}
+    ordered: list[str] = []
+    for owner in flags.__mro__:
+        for name in vars(owner).get("__annotations__", {}):
+            spec = spec_of(owner.model_fields[name]) if issubclass(owner, Flags) and name in group_of else None
+            if spec is not None and spec.group == group_of[name]:  # an overridden flag stays where its base has it
+                ordered = [*(other for other in ordered if other != name), name]
+    rows = [flag_row(flags, name) for name in ordered]
     return tuple(sorted(rows, key=lambda row: (bool(row.opts), GROUPS.index(row.group))))
-
-
-def _is_flag(flags: type[Flags], name: str) -> bool:
-    return name in flags.model_fields and spec_of(flags.model_fields[name]) is not None
 
 
 def describe_problem(flags: type[Flags], error: ValidationError) -> str:
@@ -300,7 +321,7 @@ def describe_problem(flags: type[Flags], error: ValidationError) -> str:
         return f"{row.title} must be a whole number{value}"
     if kind.startswith(("float_", "finite_")):
         return f"{row.title} must be a {'finite ' if kind == 'finite_number' else ''}number{value}"
-    return f"{row.title}: {explain_problem(problem)}"
+    return f"{row.title}: {str(problem['msg']).removeprefix('Value error, ')}"
 
 
 @dataclass(frozen=True)
@@ -359,6 +380,57 @@ def warn_about_leftovers() -> None:
         click.echo(f"warning: a crashed run left behind: {names}{more}. `assay reap` cleans up.", err=True)
 
 
+LATEST_RUN = Path("runs/latest")
+
+
+def parse_isolation(text: str) -> Isolation:
+    """Return the isolation level with this name."""
+    from assay.isolation.placement import parse_level
+
+    return parse_level(text)
+
+
+def parse_interval(text: str) -> float:
+    """Return a sampling interval in seconds."""
+    from assay.monitor.options import check_interval
+
+    interval_s = parse_duration_s(text)
+    check_interval(interval_s)
+    return interval_s
+
+
+def timeout_flag(default: float) -> Any:
+    """Return the flag of how long a worker may be silent."""
+    return how_flag("--timeout", default=default, gt=0, help="Worker response timeout.")
+
+
+def gpus_flag(shown: str, *, several: bool = True) -> Any:
+    """Return the flag that names GPUs; ``shown`` is the default."""
+    metavar, what = ("0,1", "GPUs") if several else ("0", "GPU")
+    return what_flag("--gpus", default=(), item=GPU, metavar=metavar, shown=shown, help=f"{what}, by index or UUID.")
+
+
+def cpu_groups_flag(shown: str) -> Any:
+    """Return the flag that splits the cores; ``shown`` is the default."""
+    help_text = "Split the cores into this many groups (one device each)."
+    return what_flag("--cpu-groups", ge=1, le=MAX_PROCESSES, shown=shown, help=help_text)
+
+
+def cache_flag() -> Any:
+    """Return the flag of what is in the GPU's L2 cache."""
+    return how_flag(default=None, shown="cold", help="GPU L2 cache before each call.")
+
+
+def seed_flag() -> Any:
+    """Return the flag of the random seed."""
+    return how_flag("--seed", default=0, help="Random seed.")
+
+
+def output_dir_flag(**rest: Any) -> Any:
+    """Return the flag of the folder that run folders are created in."""
+    return output_flag("--output-dir", **{"default": Path("runs"), "help": "Folder for run folders.", **rest})
+
+
 class JsonFlags(Flags):
     """A verb whose result can be printed as JSON."""
 
@@ -370,6 +442,20 @@ class UnsureFlags(Flags):
 
     unsure: Literal["pass", "fail"] = decide_flag(default="pass", help="Gate result if inconclusive.")
 
+    def apply_gate(self, gate: str, verdict: Verdict, headline: str) -> str:
+        """Return what a gate says that is passed; ``gate`` names it.
+
+        Raises:
+            GateFailed: It is not.
+        """
+        if verdict == "no":
+            raise GateFailed(f"{gate} says no. {headline}")
+        if verdict == "unsure" and self.unsure == "fail":
+            raise GateFailed(f"{gate} cannot tell, and --unsure fail says that is not enough. {headline}")
+        return (
+            f"{gate} {'is passed' if verdict == 'yes' else 'cannot tell, and lets it pass; --unsure fail would not'}."
+        )
+
 
 class RegressionGateFlags(Flags):
     """A comparison that can be a gate."""
@@ -377,9 +463,100 @@ class RegressionGateFlags(Flags):
     fail_on_regression: bool = decide_flag(default=False, help="Exit with code 1 on a regression.")
 
 
-def min_effect_flag(default: float, group: str = DECISION) -> Any:
-    """Return the flag of the smallest effect worth reporting."""
-    return flag(default=default, gt=0, lt=1, group=group, help="Ignore effects smaller than this.")
+class HistoryFlags(Flags):
+    """A verb whose results go into the history."""
+
+    history: bool = record_flag(default=True, help="Save the results in the history.")
+
+
+class ExperimentFlags(JsonFlags, HistoryFlags):
+    """What every verb that runs an experiment takes: dealing with a busy machine, options files and run folders."""
+
+    on_interference: InterferencePolicy = how_flag(
+        default="warn", metavar="ACTION", help="What to do when other processes use the machine: warn, refuse or wait."
+    )
+    retakes: int = how_flag(default=0, ge=0, le=MAX_REPEATS, help="Retakes of a disturbed trial.")
+    timeout_s: float = timeout_flag(120.0)
+    options_file: Path | None = how_flag("--options", help="Read options from a YAML or JSON file.")
+    name_host: bool = output_flag(default=False, help="Record the hostname in machine.json.")
+    dry_run: bool = output_flag(default=False, help="Show what would be measured, then exit.")
+
+    output_dir: Path | None = None
+    monitor: bool = True
+    monitor_interval_s: float | None = None
+
+
+class DeviceFlags(Flags):
+    """Which devices are measured."""
+
+    gpus: tuple[str, ...] = gpus_flag("all")
+    devices: tuple[str, ...] = what_flag(
+        "--device", default=(), item=DEVICE, metavar="cpu", help="Devices: cpu, cpu:0, cuda:1."
+    )
+    cpu_groups: int | None = cpu_groups_flag("2")
+
+    def choose_devices(self, machine: Machine) -> tuple[str, ...]:
+        """Return the requested devices; by default all GPUs, or all groups of cores where there is none."""
+        from assay.isolation.devices import choose_devices
+
+        return choose_devices(machine, gpus=self.gpus, devices=self.devices, cpu_groups=self.cpu_groups)
+
+    def choose_first_device(self, machine: Machine) -> tuple[str, ...]:
+        """Return the requested devices; where none is named, the first one alone."""
+        chosen = self.choose_devices(machine)
+        return chosen if self.gpus or self.devices else chosen[:1]
+
+    def choose_one_device(self, machine: Machine) -> tuple[str, int | None]:
+        """Return the one device to measure, and into how many groups the cores are split.
+
+        Raises:
+            BadInput: Several devices are named.
+        """
+        from assay.isolation.devices import choose_devices
+
+        groups = self.cpu_groups or (None if self.devices and self.devices != ("cpu",) else 1)
+        device = choose_devices(machine, gpus=self.gpus, devices=self.devices, cpu_groups=groups)[0]
+        named = self.gpus or [name for name in self.devices if ":" in name]
+        if len(named) > 1:
+            verb_name = f"assay {self.line.verb}"
+            raise BadInput(f"`{verb_name}` measures one device, but {len(named)} are named; run it once for each.")
+        return device, groups
+
+
+class MeasureFlags(DeviceFlags, ExperimentFlags):
+    """What most measuring verbs take."""
+
+    seed: int = seed_flag()
+    output_dir: Path = output_dir_flag()
+    monitor: bool = record_flag(default=True, help="Record GPU and host sensors during the run.")
+    monitor_interval_s: float | None = record_flag(
+        gt=0, parse=parse_interval, shown="50ms on GPUs", help="Sampling interval."
+    )
+
+
+class IsolationFlags(Flags):
+    """How workers are isolated from each other."""
+
+    isolation: Isolation = how_flag(
+        default="full", parse=parse_isolation, metavar="LEVEL", help="none, gpu, cpu, numa or full."
+    )
+
+
+class CacheFlags(Flags):
+    """What is in the GPU's L2 cache when a call starts."""
+
+    cache: Cache | None = cache_flag()
+
+    def refuse_cold_cache(self, device: str) -> None:
+        """Refuse `--cache cold` on a CPU."""
+        if device.startswith("cpu") and self.cache == "cold":
+            raise BadInput("--cache cold applies to GPUs only; remove it, or choose a GPU with --gpus.")
+
+
+def min_effect_flag(default: float | type[Value], group: str = DECISION) -> Any:
+    """Return the flag of the smallest effect worth reporting; its default may be that of an experiment's options."""
+    value = default if isinstance(default, float) else default.model_fields["minimum_effect"].default
+    return flag("--min-effect", default=value, gt=0, lt=1, group=group, help="Ignore effects smaller than this.")
 
 
 def refuse_folder(path: Path) -> Path:
@@ -411,22 +588,15 @@ def param_flag(help: str = "Set a workload parameter.") -> Any:  # noqa: A002 - 
     return what_flag("--param", default=(), metavar="NAME=VALUE", help=help)
 
 
-def cache_flag() -> Any:
-    """Return the flag of what is in the GPU's L2 cache."""
-    return how_flag(default=None, shown="cold", help="GPU L2 cache before each call.")
+def metric_flag() -> Any:
+    """Return the flag that reads numbers from what a command prints."""
+    help_text = "Read a number that the command prints."
+    return what_flag("--metric", default=(), metavar="NAME=REGEX", help=help_text)
 
 
-def seed_flag() -> Any:
-    """Return the flag of the random seed."""
-    return how_flag("--seed", default=0, help="Random seed.")
-
-
-LATEST_RUN = Path("runs/latest")
-
-
-def output_dir_flag(**rest: Any) -> Any:
-    """Return the flag of the folder that run folders are created in."""
-    return output_flag("--output-dir", **{"default": Path("runs"), "help": "Folder for run folders.", **rest})
+def cooldown_flag() -> Any:
+    """Return the flag of the pause between trials."""
+    return how_flag(default=0.0, ge=0, help="Pause between trials.")
 
 
 def parse_usd(text: str) -> float:
@@ -436,5 +606,5 @@ def parse_usd(text: str) -> float:
     except ValueError:
         usd = math.nan
     if not 0 < usd < math.inf:
-        raise BadInput(f"--max-cost must be a positive amount in USD, e.g. 1.50, not {text!r}.")
+        raise BadInput(f"--max-cost {text} must be a positive amount in USD, e.g. 1.50.")
     return usd

@@ -14,7 +14,7 @@ from assay.hosts.run_job import FOLDER_VARIABLE
 
 
 def main() -> int:
-    """Do what the order's folder says; return the exit code."""
+    """Run or resume as the job's folder says; return the exit code."""
     request = NodeRequest.model_validate(read_json(Path(os.environ[FOLDER_VARIABLE]) / REQUEST_FILE))
     if request.resume is None:
         return remote_rank.main(request.words)
@@ -26,7 +26,7 @@ def main() -> int:
 
 
 def reason_not_resumable(run: Path) -> str | None:
-    """Say why a run that was begun cannot be gone on with here; null: it can."""
+    """Return why a run cannot be resumed here; null: it can."""
     from assay.machine.detect import detect
     from assay.machine.model import describe_differences
     from assay.store.run_folder import RunFolder

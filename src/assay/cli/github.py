@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -104,7 +105,6 @@ def measure_commit(flags: GitHubMeasureFlags) -> int:
     Runs `assay threshold run --on HOST`, and writes results.json, exit-code, rentals.jsonl, the report and the run to
     --output. A commit of Assay itself is measured with its own package.
     """
-    from assay.core.errors import AssayError, BadInput
     from assay.core.files import home_folder
     from assay.github import measure, request
     from assay.github.pull_request import check_config_path
@@ -138,34 +138,8 @@ def run_assay(words: list[str]) -> int:
     return main(words)
 
 
-class GitHubResultFlags(Flags):
-    """What was measured, and where it belongs."""
-
-    results: tuple[Path, ...] = argument("RESULTS...", default=(), required=True)
-    config: str = flag(default="configs/base.yaml", metavar="FILE", help="Path of the configuration in the repository.")
-    thresholds: str | None = flag(metavar="FILE", shown="both NSA branches", help="Thresholds that may change.")
-    trusted: Path | None = flag(metavar="DIR", shown="here", help="Folder of --thresholds.")
-    base: str | None = flag(metavar="BRANCH", help="Branch whose configuration gets the new values.")
-    repository: str | None = flag(metavar="OWNER/NAME", shown="GITHUB_REPOSITORY", help="Repository.")
-    commit: str | None = flag(metavar="SHA", help="Commit that was measured.")
-
-
-def writable_thresholds(flags: GitHubResultFlags) -> tuple[ThresholdSpec, ...]:
-    """Return what may be written."""
-    from assay.experiments.threshold.spec import DEFAULT_SPEC_FILE, load_thresholds
-
-    return load_thresholds((flags.trusted or Path()) / flags.thresholds if flags.thresholds else DEFAULT_SPEC_FILE)
-
-
-def parse_commit(text: str | None) -> str | None:
-    """Return a commit; null where none is given.
-
-    Raises:
-        BadInput: It is none.
-    """
-    import re
-
-    from assay.core.errors import BadInput
+def parse_commit(text: str) -> str | None:
+    """Return a commit; null where the text is empty."""
     from assay.github.request import SHA
 
     if text and re.fullmatch(SHA, text) is None:
@@ -173,20 +147,34 @@ def parse_commit(text: str | None) -> str | None:
     return text or None
 
 
-def parse_base(text: str | None) -> str | None:
-    """Return a branch; null where none is given.
-
-    Raises:
-        BadInput: It is none.
-    """
-    import re
-
-    from assay.core.errors import BadInput
+def parse_branch(text: str) -> str | None:
+    """Return the name of a branch; null where the text is empty."""
     from assay.github.request import BRANCH
 
     if text and re.fullmatch(BRANCH, text) is None:
         raise BadInput("--base must be the name of a branch.")
     return text or None
+
+
+class GitHubResultFlags(Flags):
+    """What was measured, and where it belongs."""
+
+    results: tuple[Path, ...] = argument("RESULTS...", default=(), required=True)
+    config: str = flag(default="configs/base.yaml", metavar="FILE", help="Path of the configuration in the repository.")
+    thresholds: str | None = flag(metavar="FILE", shown="both NSA branches", help="Thresholds that may change.")
+    trusted: Path | None = flag(metavar="DIR", shown="here", help="Folder of --thresholds.")
+    base: str | None = flag(
+        metavar="BRANCH", parse=parse_branch, help="Branch whose configuration gets the new values."
+    )
+    repository: str | None = flag(metavar="OWNER/NAME", shown="GITHUB_REPOSITORY", help="Repository.")
+    commit: str | None = flag(metavar="SHA", parse=parse_commit, help="Commit that was measured.")
+
+
+def writable_thresholds(flags: GitHubResultFlags) -> tuple[ThresholdSpec, ...]:
+    """Return what may be written."""
+    from assay.experiments.threshold.spec import DEFAULT_SPEC_FILE, load_thresholds
+
+    return load_thresholds((flags.trusted or Path()) / flags.thresholds if flags.thresholds else DEFAULT_SPEC_FILE)
 
 
 class CommentFlags(GitHubResultFlags):
@@ -211,16 +199,17 @@ def comment_results(flags: CommentFlags) -> int:
     from assay.github.comment import comment_body
     from assay.github.results import collect_jobs
 
-    commit, base = parse_commit(flags.commit), parse_base(flags.base)
     jobs = collect_jobs(flags.results, writable_thresholds(flags), _expected_gpu_types(flags.gpu_types))
     if flags.dry_run:
         sections = [(job, *_proposal_from_file(job, flags)) for job in jobs]
-        click.echo(comment_body(sections, commit=commit, run_url=None), nl=False)
+        click.echo(comment_body(sections, commit=flags.commit, run_url=None), nl=False)
         return 0
     with account.api_from_environment(os.environ, flags.repository) as api:
-        sections = [(job, *_proposal_from_base(api, job, base, flags)) for job in jobs]
+        sections = [(job, *_proposal_from_base(api, job, flags.base, flags)) for job in jobs]
         url = remarks.write_comment(
-            api, flags.pull_request, comment_body(sections, commit=commit, run_url=account.workflow_run_url(os.environ))
+            api,
+            flags.pull_request,
+            comment_body(sections, commit=flags.commit, run_url=account.workflow_run_url(os.environ)),
         )
     click.echo(f"Told in {url}")
     return 0
@@ -228,8 +217,6 @@ def comment_results(flags: CommentFlags) -> int:
 
 def _expected_gpu_types(text: str | None) -> tuple[str, ...]:
     """Return kinds of GPU from ``L4,A100`` or from the JSON that ``assay github request`` writes."""
-    import json
-
     from assay.github.request import parse_gpu_types
 
     if not text:
@@ -296,23 +283,18 @@ def propose_pull_request(flags: PullRequestFlags) -> int:
     from assay.github.pull_request import check_config_path
     from assay.github.results import collect_jobs
 
-    parse_commit(flags.commit)
     jobs = collect_jobs(flags.results, writable_thresholds(flags))
     if not any(job.measured for job in jobs):
-        raise MachineCannot(f"No results to propose{_failure_reasons(jobs)}.")
+        reasons = "; ".join(f"{job.title}: {job.missing.detail}" for job in jobs if job.missing is not None)
+        raise MachineCannot(f"No results to propose{reasons and f' ({reasons})'}.")
     if flags.dry_run:
         return _exit_code(jobs, [_print_pull_request(job, flags) for job in jobs if job.measured])
-    base = parse_base(flags.base)
+    base = flags.base
     if base is None:
         raise BadInput("--base is missing: name the branch that gets the new values.")
     check_config_path(flags.config)
     with account.api_from_environment(os.environ, flags.repository) as api:
         return _exit_code(jobs, [_publish_pull_request(api, job, base, flags) for job in jobs if job.measured])
-
-
-def _failure_reasons(jobs: Sequence[JobResults]) -> str:
-    reasons = [f"{job.title}: {job.missing.detail}" for job in jobs if job.missing is not None]
-    return f" ({'; '.join(reasons)})" if reasons else ""
 
 
 def _exit_code(jobs: Sequence[JobResults], proposals: Sequence[Proposal]) -> int:

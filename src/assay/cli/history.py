@@ -12,40 +12,30 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from assay.cli.flags import (
-    Flags,
-    JsonFlags,
-    OutputFile,
-    RegressionGateFlags,
-    argument,
-    decide_flag,
-    flag,
-    min_effect_flag,
-    output_flag,
-    verb,
-)
-from assay.core.errors import BadInput, GateFailed
+from assay.cli import flags as cli
+from assay.cli import show
+from assay.core.errors import AssayError, BadInput, GateFailed, StopRequested
 from assay.core.format import MAX_CALLS
 
 if TYPE_CHECKING:
     from assay.core.page import Page
     from assay.core.results import Origin
     from assay.store.history.importing import ImportProgress, ImportResult
-    from assay.store.history.queries import ListedRun, PointFilter, SeriesHistory
+    from assay.store.history.queries import PointFilter
 
 
 PROGRESS_INTERVAL_S = 5.0
 
 
-class HistoryImportFlags(JsonFlags):
+class HistoryImportFlags(cli.JsonFlags):
     """What `assay history import` can be asked for."""
 
-    folders: tuple[Path, ...] = argument("DIR...", default=(), required=True)
-    rebuild: bool = flag(default=False, help="Delete the history and import these runs.")
-    yes: bool = flag(default=False, help="With --rebuild: also drop runs whose folders are missing.")
+    folders: tuple[Path, ...] = cli.argument("DIR...", default=(), required=True)
+    rebuild: bool = cli.flag(default=False, help="Delete the history and import these runs.")
+    yes: bool = cli.flag(default=False, help="With --rebuild: also drop runs whose folders are missing.")
 
 
-@verb("history import", HistoryImportFlags)
+@cli.verb("history import", HistoryImportFlags)
 def import_history(flags: HistoryImportFlags) -> int:
     """Import the finished runs in folders and their subfolders into the history.
 
@@ -58,7 +48,13 @@ def import_history(flags: HistoryImportFlags) -> int:
     folders = flags.folders
     if flags.yes and not flags.rebuild:
         raise BadInput("--yes needs --rebuild.")
-    result = rebuild_history(folders, forget=flags.yes) if flags.rebuild else import_new_runs(folders)
+    if flags.rebuild:
+        result = rebuild_history(folders, forget=flags.yes)
+    else:
+        from assay.store.history.database import HistoryDatabase
+        from assay.store.history.importing import import_runs
+
+        result = import_runs(HistoryDatabase.open(), folders, import_progress())
     for path, reason in result.unreadable:
         click.echo(f"Left out: {path}: {reason}", err=True)
     for path in result.unfinished:
@@ -73,16 +69,8 @@ def import_history(flags: HistoryImportFlags) -> int:
     return BadInput.exit_code if result.damaged else 0
 
 
-def import_new_runs(folders: tuple[Path, ...]) -> ImportResult:
-    """Add what is new."""
-    from assay.store.history.database import HistoryDatabase
-    from assay.store.history.importing import import_runs
-
-    return import_runs(HistoryDatabase.open(), folders, import_progress())
-
-
 def rebuild_history(folders: tuple[Path, ...], *, forget: bool) -> ImportResult:
-    """Begin anew; a file that is damaged is set aside."""
+    """Rebuild the history; a damaged file is set aside."""
     from assay.store.history.database import (
         HistoryDamaged,
         HistoryDatabase,
@@ -100,7 +88,7 @@ def rebuild_history(folders: tuple[Path, ...], *, forget: bool) -> ImportResult:
 
 
 def import_progress() -> ImportProgress:
-    """Return what prints a line every few seconds about how far an import has come."""
+    """Return a callback that prints the progress of an import every few seconds."""
     last = [time.monotonic()]
 
     def tell(done: int, of: int) -> None:
@@ -112,14 +100,14 @@ def import_progress() -> ImportProgress:
 
 
 def import_data(result: ImportResult) -> dict[str, object]:
-    """Return what came of it as plain data."""
+    """Return the result of an import as plain data."""
     counts = {name: getattr(result, name) for name in ("new", "replaced", "unchanged", "forgotten", "points")}
     unreadable = [{"folder": str(path), "reason": why} for path, why in result.unreadable]
     return {"schema": 1, **counts, "unfinished": [str(path) for path in result.unfinished], "unreadable": unreadable}
 
 
 def import_summary(result: ImportResult) -> str:
-    """Return what came of it in a sentence."""
+    """Return the result of an import as a sentence."""
     parts = [f"{result.new} new run{'' if result.new == 1 else 's'} with {result.points} points"]
     parts += [f"{result.replaced} replaced by their newer state"] if result.replaced else []
     parts += [f"{result.unchanged} unchanged"] if result.unchanged else []
@@ -148,29 +136,31 @@ def parse_since(text: str) -> float:
 
 def origin_flag(default: OriginChoice) -> Any:
     """Return the flag of where numbers come from."""
-    return flag("--origin", default=default, help="Origin of the numbers.")
+    return cli.flag("--origin", default=default, help="Origin of the numbers.")
 
 
-class HistoryFilterFlags(Flags):
-    """Which points of the history are meant."""
+class HistoryFilterFlags(cli.Flags):
+    """Which points of the history to select."""
 
-    workload: str | None = flag(metavar="NAME", help="Only this workload, such as softmax@numpy.")
-    gpu: str | None = flag(metavar="NAME", help="Only this GPU: part of its name or UUID.")
-    since_s: float | None = flag(metavar="30d", parse=parse_since, help="Only runs since a date, or within a period.")
+    workload: str | None = cli.flag(metavar="NAME", help="Only this workload, such as softmax@numpy.")
+    gpu: str | None = cli.flag(metavar="NAME", help="Only this GPU: part of its name or UUID.")
+    since_s: float | None = cli.flag(
+        metavar="30d", parse=parse_since, help="Only runs since a date, or within a period."
+    )
     origin: OriginChoice = origin_flag("real")
 
+    def as_filter(self, quantity: str | None = None) -> PointFilter:
+        """Return the filter of points that the flags mean."""
+        from assay.store.history.queries import PointFilter
 
-def parse_filters(flags: HistoryFilterFlags) -> PointFilter:
-    """Return what the filters mean."""
-    from assay.store.history.queries import PointFilter
-
-    return PointFilter(
-        workload=flags.workload, gpu=flags.gpu, since_s=flags.since_s, origins=parse_origins(flags.origin)
-    )
+        origins = parse_origins(self.origin)
+        return PointFilter(
+            workload=self.workload, gpu=self.gpu, since_s=self.since_s, quantity=quantity, origins=origins
+        )
 
 
 def parse_origins(origin: OriginChoice) -> tuple[Origin, ...] | None:
-    """Return the origins that a word means; null: all of them."""
+    """Return the selected origins; null: all of them."""
     return None if origin == "all" else (origin,)
 
 
@@ -179,69 +169,64 @@ EMPTY_MESSAGE = (
 )
 
 
-class HistoryListFlags(HistoryFilterFlags, JsonFlags):
+class HistoryListFlags(HistoryFilterFlags, cli.JsonFlags):
     """What `assay history list` can be asked for."""
 
     origin: OriginChoice = origin_flag("all")
-    as_series: bool = flag("--series", default=False, help="List series with their keys instead of runs.")
-    limit: int = flag(default=20, ge=1, le=MAX_CALLS, help="Maximum number of runs.")
+    as_series: bool = cli.flag("--series", default=False, help="List series with their keys instead of runs.")
+    limit: int = cli.flag(default=20, ge=1, le=MAX_CALLS, help="Maximum number of runs.")
 
 
-@verb("history list", HistoryListFlags)
+@cli.verb("history list", HistoryListFlags)
 def list_history(flags: HistoryListFlags) -> int:
     """List runs, newest first, or with --series what they measured repeatedly.
 
     assay history list --since 30d
     assay history list --workload softmax --series
     """
-    from assay.cli import show
-    from assay.reports.terminal import print_page
-
     rows, page = series_rows(flags) if flags.as_series else run_rows(flags)
-    if flags.as_json:
+    if rows or flags.as_json:
         data = {"schema": 1, "series" if flags.as_series else "runs": rows}
-        click.echo(json.dumps(data, indent=2, ensure_ascii=False))
-    elif rows:
-        print_page(page, show.console(stderr=False))
+        show.print_result(data, page, as_json=flags.as_json)
     else:
         click.echo(EMPTY_MESSAGE, err=True)
     return 0
 
 
 def run_rows(flags: HistoryListFlags) -> tuple[list[dict[str, Any]], Page]:
-    """Return the runs that are meant, as data and as a page."""
+    """Return the selected runs, as data and as a page."""
     from assay.store.history.database import HistoryDatabase
     from assay.store.history.queries import list_runs
     from assay.store.history.report import runs_page
 
     with HistoryDatabase.open().reading() as connection:
-        matching = list_runs(connection, parse_filters(flags), limit=flags.limit + 1)
+        matching = list_runs(connection, flags.as_filter(), limit=flags.limit + 1)
     shown = matching[: flags.limit]
     rows = [{**entry.run.as_json(), "workloads": entry.workloads, "points": entry.points} for entry in shown]
     return rows, runs_page(shown, more=len(matching) > len(shown))
 
 
 def series_rows(flags: HistoryListFlags) -> tuple[list[dict[str, Any]], Page]:
-    """Return the series that are meant, as data and as a page."""
+    """Return the selected series, as data and as a page."""
     from assay.store.history.database import HistoryDatabase
     from assay.store.history.queries import check_filter, load_series
     from assay.store.history.report import series_list_page
 
     with HistoryDatabase.open().reading() as connection:
-        check_filter(connection, parse_filters(flags))
-        courses = load_series(connection, parse_filters(flags))
+        check_filter(connection, flags.as_filter())
+        courses = load_series(connection, flags.as_filter())
     rows = [{"key": c.name, **c.key.as_json(), "unit": c.unit, "runs": len(c)} for c in courses]
     return rows, series_list_page(courses)
 
 
-class HistoryShowFlags(JsonFlags):
+class HistoryShowFlags(cli.JsonFlags):
     """What `assay history show` can be asked for."""
 
-    name: tuple[str, ...] = argument("KEY|RUN", default=(), required=True)
+    name: tuple[str, ...] = cli.argument("KEY|RUN", default=(), required=True)
     origin: OriginChoice = origin_flag("real")
 
 
-@verb("history show", HistoryShowFlags)
+@cli.verb("history show", HistoryShowFlags)
 def show_history(flags: HistoryShowFlags) -> int:
     """Show the points of a series or the results of a run.
 
@@ -251,50 +236,34 @@ def show_history(flags: HistoryShowFlags) -> int:
         assay history show latest
         assay history show softmax@numpy call_us rows=4096
     """
-    from assay.cli import show
-    from assay.reports.terminal import print_page
     from assay.store.history.database import HistoryDatabase
     from assay.store.history.queries import PointFilter, find_run, list_run, load_named_series, load_series
+    from assay.store.history.report import run_page, series_data, series_page
 
     text, origins = " ".join(flags.name), parse_origins(flags.origin)
     with HistoryDatabase.open().reading() as connection:
         run = find_run(connection, text)
         if run is None:
-            data, page = series_data(load_named_series(connection, text, origins))
+            course = load_named_series(connection, text, origins)
+            data, page = series_data(course), series_page(course)
         else:
             courses = load_series(connection, PointFilter(run=run.id, origins=None))
-            data, page = run_data(list_run(connection, run), courses)
-    if flags.as_json:
-        click.echo(json.dumps(data, indent=2, ensure_ascii=False))
-    else:
-        print_page(page, show.console(stderr=False))
+            listed = list_run(connection, run)
+            data = {"schema": 1, **listed.run.as_json(), "points": [series_data(course) for course in courses]}
+            page = run_page(listed, courses)
+    show.print_result(data, page, as_json=flags.as_json)
     return 0
 
 
-def series_data(course: SeriesHistory) -> tuple[dict[str, Any], Page]:
-    """Return a series as data and as a page."""
-    from assay.store.history.report import series_data, series_page
-
-    return series_data(course), series_page(course)
-
-
-def run_data(one: ListedRun, courses: list[SeriesHistory]) -> tuple[dict[str, Any], Page]:
-    """Return what a run left as data and as a page."""
-    from assay.store.history.report import run_page, series_data
-
-    points = [series_data(course) for course in courses]
-    return {"schema": 1, **one.run.as_json(), "points": points}, run_page(one, courses)
-
-
-class HistoryPlotFlags(Flags):
+class HistoryPlotFlags(cli.Flags):
     """What `assay history plot` can be asked for."""
 
-    name: tuple[str, ...] = argument("KEY", default=(), required=True)
-    output: Path | None = flag("--output -o", metavar="FILE", shown="history-KEY.html", help="Write .html or .png.")
+    name: tuple[str, ...] = cli.argument("KEY", default=(), required=True)
+    output: Path | None = cli.flag("--output -o", metavar="FILE", shown="history-KEY.html", help="Write .html or .png.")
     origin: OriginChoice = origin_flag("real")
 
 
-@verb("history plot", HistoryPlotFlags)
+@cli.verb("history plot", HistoryPlotFlags)
 def plot_series(flags: HistoryPlotFlags) -> int:
     """Plot a series over time with its confidence intervals, and list its points.
 
@@ -303,7 +272,6 @@ def plot_series(flags: HistoryPlotFlags) -> int:
         assay history plot softmax@numpy call_us rows=4096
         assay history plot 3f2a91c04b7d -o softmax.png
     """
-    from assay.cli import show
     from assay.core.files import replace_atomically
     from assay.reports.documents import to_html
     from assay.reports.figures import draw_figure
@@ -322,28 +290,28 @@ def plot_series(flags: HistoryPlotFlags) -> int:
         replace_atomically(path, draw_figure(series_line(course)).to_png(noted=True, origin=page.origin))
     else:
         replace_atomically(path, to_html(page).encode())
-    show.console(stderr=True).print(
-        f"{page.lead} Drawn: {show.short_path(path.absolute())}", markup=False, soft_wrap=True
-    )
+    click.echo(f"{page.lead} Drawn: {show.short_path(path.absolute())}", err=True)
     return 0
 
 
 REPORT_SUFFIXES = {".html", ".md"}
 
 
-class RegressionFlags(HistoryFilterFlags, RegressionGateFlags, JsonFlags):
+class RegressionFlags(HistoryFilterFlags, cli.RegressionGateFlags, cli.JsonFlags):
     """What `assay history regressions` can be asked for."""
 
-    quantity: str | None = flag(metavar="NAME", help="Only this quantity, such as call_us.")
-    new_since_s: float | None = flag(
+    quantity: str | None = cli.flag(metavar="NAME", help="Only this quantity, such as call_us.")
+    new_since_s: float | None = cli.flag(
         metavar="14d", parse=parse_since, help="Only changes since a date, or within a period."
     )
-    fdr: float = decide_flag(default=0.05, gt=0, lt=1, help="False-discovery rate.")
-    minimum_effect: float = min_effect_flag(0.01)
-    output: OutputFile | None = output_flag("--output -o", metavar="FILE", help="Write the report as .html or .md.")
+    fdr: float = cli.decide_flag(default=0.05, gt=0, lt=1, help="False-discovery rate.")
+    minimum_effect: float = cli.min_effect_flag(0.01)
+    output: cli.OutputFile | None = cli.output_flag(
+        "--output -o", metavar="FILE", help="Write the report as .html or .md."
+    )
 
 
-@verb("history regressions", RegressionFlags)
+@cli.verb("history regressions", RegressionFlags)
 def find_regressions(flags: RegressionFlags) -> int:
     """Report the run and commit that made something slower or faster, in all series.
 
@@ -354,57 +322,45 @@ def find_regressions(flags: RegressionFlags) -> int:
         assay history regressions --workload softmax -o changes.html
         assay history regressions --new-since 7d --fail-on-regression
     """
-    from assay.cli import show
+    from assay.core.files import replace_atomically
     from assay.experiments.regressions import build_page, detect_regressions
-    from assay.reports.terminal import print_page
+    from assay.reports.documents import to_html, to_markdown
     from assay.store.history.database import HistoryDatabase
     from assay.store.history.queries import check_filter, load_series
 
     output = flags.output
     if output is not None and output.suffix not in REPORT_SUFFIXES:
         raise BadInput(f"--output {output} must be a .html or .md file.")
-    filters = parse_filters(flags).model_copy(update={"quantity": flags.quantity})
+    filters = flags.as_filter(flags.quantity)
     with HistoryDatabase.open().reading() as connection:
         check_filter(connection, filters)
         courses = load_series(connection, filters)
     analysis = detect_regressions(
-        courses,
-        fdr=flags.fdr,
-        minimum_effect=flags.minimum_effect,
-        since_s=flags.new_since_s,
+        courses, fdr=flags.fdr, minimum_effect=flags.minimum_effect, since_s=flags.new_since_s
     )
     if flags.fail_on_regression and not analysis.series:
         raise BadInput(f"The gate has nothing to decide on. {analysis.headline}")
     if output is not None:
-        write_regression_report(build_page(analysis, courses), output)
-    if flags.as_json:
-        click.echo(json.dumps(analysis.as_json(), indent=2, ensure_ascii=False))
-    else:
-        print_page(build_page(analysis, ()), show.console(stderr=False))
+        page = build_page(analysis, courses)
+        text = to_html(page) if output.suffix == ".html" else to_markdown(page, {})
+        replace_atomically(output, text.encode())
+    show.print_result(analysis.as_json(), build_page(analysis, ()), as_json=flags.as_json)
     if output is not None:
-        show.console(stderr=True).print(f"Report: {show.short_path(output.absolute())}", markup=False, soft_wrap=True)
+        click.echo(f"Report: {show.short_path(output.absolute())}", err=True)
     if flags.fail_on_regression and analysis.regressions:
         raise GateFailed(f"The gate failed. {analysis.headline}")
     return 0
 
 
-def write_regression_report(page: Page, output: Path) -> None:
-    """Write the report; what a name ends in says how."""
-    from assay.core.files import replace_atomically
-    from assay.reports.documents import to_html, to_markdown
-
-    replace_atomically(output, (to_html(page) if output.suffix == ".html" else to_markdown(page, {})).encode())
-
-
 class HistoryExportFlags(HistoryFilterFlags):
     """What `assay history export` can be asked for."""
 
-    file: Path = argument("FILE", required=True)
-    as_csv: bool = flag("--csv", default=False, shown="unless FILE ends in .json", help="Write a CSV table.")
-    as_json: bool = flag("--json", default=False, help="Write runs, series and points as JSON.")
+    file: Path = cli.argument("FILE", required=True)
+    as_csv: bool = cli.flag("--csv", default=False, shown="unless FILE ends in .json", help="Write a CSV table.")
+    as_json: bool = cli.flag("--json", default=False, help="Write runs, series and points as JSON.")
 
 
-@verb("history export", HistoryExportFlags)
+@cli.verb("history export", HistoryExportFlags)
 def export_history(flags: HistoryExportFlags) -> int:
     """Export every point with its run and series to FILE; - is stdout.
 
@@ -420,11 +376,33 @@ def export_history(flags: HistoryExportFlags) -> int:
         raise BadInput("--csv and --json exclude each other; give one.")
     as_json = flags.as_json or (file.suffix == ".json" and not flags.as_csv)
     with HistoryDatabase.open().reading() as connection:
-        meant = parse_filters(flags)
-        check_filter(connection, meant)
-        lines = json_lines(connection, meant) if as_json else csv_lines(connection, meant)
+        filters = flags.as_filter()
+        check_filter(connection, filters)
+        lines = json_lines(connection, filters) if as_json else csv_lines(connection, filters)
         if str(file) == "-":
             sys.stdout.writelines(lines)
         else:
             write_lines(file, lines)
     return 0
+
+
+def import_into_history(folder: Path) -> None:
+    """Put a finished run into the history, unless that is switched off; a failure is one line and harms nothing.
+
+    Raises:
+        StopRequested: A signal arrived; the message says how to import the run later.
+    """
+    try:
+        from assay.store.history.database import history_location
+        from assay.store.history.importing import import_run
+
+        if (location := history_location()) is not None:
+            import_run(folder, location)
+    except StopRequested as stopped:
+        hint = f"`assay history import {show.short_path(folder)}` enters it into the history"
+        raise StopRequested(f"{stopped}; everything measured is kept, and {hint}.") from None
+    except Exception as error:  # noqa: BLE001 - the run is measured and kept, whatever this is
+        message = str(error) if isinstance(error, AssayError) else f"{type(error).__name__}: {error}"
+        hint = f"`assay history import {show.short_path(folder)}` tries again"
+        reason = " ".join(message.split()).rstrip(".")
+        click.echo(f"warning: this run is not in the history: {reason}; {hint}", err=True)

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from assay._version import __version__
-from assay.cli.commands import VerbGroup
-from assay.cli.flag_table import VERBS
+from assay.cli.commands import VerbGroup, load_verbs
 from assay.core.errors import (
     EXIT_BROKEN_PIPE,
     EXIT_INTERNAL_ERROR,
@@ -30,6 +29,7 @@ from assay.core.processes import acknowledge_stop, stop_on_signals, stop_reason
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
 GROUPS = {
     "contention": "Measure how contention changes timings and tuner picks.",
@@ -42,12 +42,12 @@ GROUPS = {
 }
 """The verbs that have verbs of their own, each with its sentence."""
 
-cli = VerbGroup("", VERBS, GROUPS, "GPU benchmarks you can trust.")
+cli = VerbGroup("", load_verbs(), GROUPS, "GPU benchmarks you can trust.")
 click.version_option(__version__, prog_name="assay")(cli)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; return the exit code, having told the user what went wrong."""
+    """Run the command line, print errors, and return the exit code."""
     try:
         with stop_on_signals():
             return _run_command(arguments)
@@ -66,14 +66,14 @@ def _run_command(arguments: Sequence[str] | None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_OK
-    except SystemExit:  # click's way out where nobody reads any more what is being printed
+    except SystemExit:  # click exits this way when nobody reads the output any more
         code = EXIT_BROKEN_PIPE
-    except (Exception, KeyboardInterrupt, StopRequested) as error:  # noqa: BLE001 - the last net: each is told
+    except (Exception, KeyboardInterrupt, StopRequested) as error:  # noqa: BLE001 - the last resort: every error is reported
         stopped = stop_reason()
         acknowledge_stop()
         if stopped is not None and not isinstance(error, AssayError | StopRequested):
             error = StopRequested(stopped)  # what a library made of the request that was raised within it
-        if not (isinstance(error, OSError) and error.errno == errno.EIO):  # the terminal is gone, and nobody reads it
+        if not (isinstance(error, OSError) and error.errno == errno.EIO):  # the terminal is gone
             sentence, code = _error_message(error)
             _print_error(sentence)
     _detach_closed_streams()
@@ -86,7 +86,7 @@ def _print_error(sentence: str) -> None:
 
 
 def _refuse_undecodable(words: Sequence[str]) -> None:
-    """Refuse bytes that are no text: what is asked for is kept as UTF-8, in plans and records and in the history."""
+    """Refuse arguments that are not UTF-8: plans, records and the history store them as UTF-8 text."""
     for number, word in enumerate(words, 1):
         try:
             word.encode()
@@ -105,7 +105,9 @@ def _detach_closed_streams() -> None:
 
 
 def _error_message(error: BaseException) -> tuple[str, int]:
-    """Return what to say of an error, and its exit code; what nobody foresaw is our defect, and is kept."""
+    """Return the message of an error and its exit code; an unexpected error is a defect, and its traceback is saved."""
+    from assay.core.files import explain_os_error
+
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         return error.format_message(), BadInput.exit_code
     if isinstance(error, AssayError):
@@ -120,17 +122,46 @@ def _error_message(error: BaseException) -> tuple[str, int]:
         sentence, code = "The disk is full: the output could not be written.", MachineCannot.exit_code
     elif isinstance(error, MemoryError):
         sentence, code = "There is not enough memory for this.", MachineCannot.exit_code
-    elif isinstance(error, OSError) and (friendly := _environment_error_message(error)) is not None:
+    elif isinstance(error, OSError) and (friendly := explain_os_error(error)) is not None:
         sentence, code = str(friendly), friendly.exit_code
     else:
-        from assay.cli.crash_report import save_crash_report
-
         sentence, code = save_crash_report(error), EXIT_INTERNAL_ERROR
     return f"assay: {sentence}", code
 
 
-def _environment_error_message(error: OSError) -> AssayError | None:
-    """Return what to say where the machine, or a path that somebody gave, is the cause; null: it may be a defect."""
-    from assay.core.files import explain_os_error
+def save_crash_report(error: BaseException) -> str:
+    """Save the traceback of a bug in Assay; return the sentence for the user."""
+    import platform
+    import secrets
+    import shlex
+    import traceback
 
-    return explain_os_error(error)
+    text = "\n".join(
+        (
+            f"assay {__version__}, Python {platform.python_version()}, {platform.platform()}",
+            f"command: {shlex.join(sys.argv)}",
+            "".join(traceback.format_exception(error)),
+        )
+    )
+    what = f"This is a defect of Assay ({type(error).__name__}: {error})."
+    path = crash_folder() / f"defect-{secrets.token_hex(4)}.txt"
+    try:
+        path.write_text(text, encoding="utf-8", errors="backslashreplace")
+    except OSError as problem:
+        return f"{what} Please report it; its traceback could not be kept ({problem})."
+    return f"{what} Please report it with {path}."
+
+
+def crash_folder() -> Path:
+    """Return the folder of crash reports; the temporary folder when our own cannot be written."""
+    import tempfile
+    from pathlib import Path
+
+    from assay.core.files import home_folder
+
+    try:
+        folder = home_folder() / "defects"
+        folder.mkdir(exist_ok=True)
+    except (AssayError, OSError):
+        return Path(tempfile.gettempdir())
+    return folder

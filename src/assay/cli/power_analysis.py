@@ -5,14 +5,14 @@ From existing runs, which GPUs are slow, hot or power-hungry, and which caps giv
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from assay.cli import flags as cli
+from assay.cli import show
 from assay.cli.commands import OTHER
-from assay.cli.flags import JsonFlags, argument, flag, min_effect_flag, verb
 from assay.core.errors import BadInput
 
 if TYPE_CHECKING:
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
 VARIABILITY_FOLDER = "variability"
 
 
-class PowerReportFlags(JsonFlags):
+class PowerReportFlags(cli.JsonFlags):
     """What reports on power are made of, and where they go."""
 
-    runs: tuple[Path, ...] = argument("RUN...", default=())
-    output: Path | None = flag("--output -o", metavar="DIR", shown="next to the runs", help="Folder of the report.")
+    runs: tuple[Path, ...] = cli.argument("RUN...", default=())
+    output: Path | None = cli.flag("--output -o", metavar="DIR", shown="next to the runs", help="Folder of the report.")
 
 
 class VariabilityFlags(PowerReportFlags):
     """What `assay power variability` can be asked for."""
 
-    minimum_effect: float = min_effect_flag(0.02, OTHER)
-    racks: Path | None = flag(metavar="FILE", help="CSV of host,rack, for runs without a rack.")
+    minimum_effect: float = cli.min_effect_flag(0.02, OTHER)
+    racks: Path | None = cli.flag(metavar="FILE", help="CSV of host,rack, for runs without a rack.")
 
 
-@verb("power variability", VariabilityFlags)
+@cli.verb("power variability", VariabilityFlags)
 def analyse_variability(flags: VariabilityFlags) -> int:
     """Find GPUs that are slow, hot or power-hungry, and which to request instead.
 
@@ -51,8 +51,6 @@ def analyse_variability(flags: VariabilityFlags) -> int:
         assay power variability runs
         assay power variability fleet/rack1 fleet/rack2 -o fleet/report
     """
-    from assay.cli import show
-    from assay.cli.scaling_analyse import text_only_page
     from assay.core.files import replace_atomically
     from assay.experiments.power.rows import GPUS_FILE, GpuRow, add_racks, load_rows, read_racks
     from assay.experiments.power.variability.analysis import analyse_fleet
@@ -60,9 +58,8 @@ def analyse_variability(flags: VariabilityFlags) -> int:
     from assay.experiments.power.variability.fleet import group_fleets
     from assay.experiments.power.variability.report import GPUS_CSV_NAME, build_page, gpus_csv
     from assay.reports.documents import write_report
-    from assay.reports.terminal import print_page
 
-    paths = flags.runs or (Path("runs/latest"),)
+    paths = flags.runs or (cli.LATEST_RUN,)
     racks = read_racks(flags.racks) if flags.racks is not None else None
     rows_read = load_rows(paths, GPUS_FILE, GpuRow)
     rows, strange = add_racks(rows_read.rows, racks) if racks is not None else (rows_read.rows, ())
@@ -87,14 +84,10 @@ def analyse_variability(flags: VariabilityFlags) -> int:
     folder = flags.output or output_folder(paths)
     written_files = write_report(shown, folder)
     replace_atomically(folder / GPUS_CSV_NAME, gpus_csv(analysis).encode())
-    if flags.as_json:
-        files = [str(file) for file in (*written_files, folder / GPUS_CSV_NAME)]
-        data = {**findings.as_json(), "unusable": rows_read.unusable, "notes": notes}
-        click.echo(json.dumps({**data, "files": files}, indent=2, ensure_ascii=False))
-    else:
-        print_page(text_only_page(shown), show.console(stderr=False))
-    screen = show.console(stderr=True)
-    screen.print(f"Report: {show.short_path(folder)}/report.html", markup=False, soft_wrap=True)
+    files = [str(file) for file in (*written_files, folder / GPUS_CSV_NAME)]
+    data = {**findings.as_json(), "unusable": rows_read.unusable, "notes": notes, "files": files}
+    show.print_result(data, show.text_only_page(shown), as_json=flags.as_json)
+    click.echo(f"Report: {show.short_path(folder)}/report.html", err=True)
     return 0
 
 
@@ -140,15 +133,17 @@ BUDGET_FOLDER = "budget"
 class BudgetFlags(PowerReportFlags):
     """What `assay power budget` can be asked for."""
 
-    watts: float = flag(required=True, gt=0, allow_inf_nan=False, metavar="W", help="Power budget of the node or rack.")
-    overhead_w: float = flag(
+    watts: float = cli.flag(
+        required=True, gt=0, allow_inf_nan=False, metavar="W", help="Power budget of the node or rack."
+    )
+    overhead_w: float = cli.flag(
         default=0.0, ge=0, allow_inf_nan=False, metavar="W", help="Watts not available to the GPUs."
     )
-    min_share: float | None = flag(gt=0, lt=1, help="Keep every GPU at this share of its full rate.")
-    workload: str | None = flag(metavar="NAME", help="Workload, if several were swept.")
+    min_share: float | None = cli.flag(gt=0, lt=1, help="Keep every GPU at this share of its full rate.")
+    workload: str | None = cli.flag(metavar="NAME", help="Workload, if several were swept.")
 
 
-@verb("power budget", BudgetFlags)
+@cli.verb("power budget", BudgetFlags)
 def plan_power_budget(flags: BudgetFlags) -> int:
     """Find the power limits with the most throughput under a power budget; sets nothing.
 
@@ -158,9 +153,6 @@ def plan_power_budget(flags: BudgetFlags) -> int:
         assay power budget --watts 2400 runs/latest
         assay power budget --watts 10200 --overhead 1800 --min-share 70% rack7
     """
-    from assay.cli import show
-    from assay.cli.scaling_analyse import text_only_page
-    from assay.core.errors import BadInput
     from assay.experiments.power.budget import (
         budget_findings,
         build_page,
@@ -171,9 +163,8 @@ def plan_power_budget(flags: BudgetFlags) -> int:
     )
     from assay.experiments.power.rows import GPUS_FILE, SWEEP_FILE, GpuRow, SweepRow, has_no_sweep_rows, load_rows
     from assay.reports.documents import write_report
-    from assay.reports.terminal import print_page
 
-    paths = flags.runs or (Path("runs/latest"),)
+    paths = flags.runs or (cli.LATEST_RUN,)
     others = load_rows([path for path in paths if path.is_dir() or has_no_sweep_rows(path)], GPUS_FILE, GpuRow)
     sweeps = load_rows([path for path in paths if not has_no_sweep_rows(path)], SWEEP_FILE, SweepRow)
     if not sweeps.rows:
@@ -185,22 +176,19 @@ def plan_power_budget(flags: BudgetFlags) -> int:
     shown = build_page(plan, work, notes=(*sweeps.notes, *notes), unusable=sweeps.unusable)
     folder = flags.output or output_folder(paths, BUDGET_FOLDER)
     written_files = write_report(shown, folder)
-    if flags.as_json:
-        data = {
-            **findings.as_json(),
-            **budget_data(plan),
-            "unusable": sweeps.unusable,
-            "notes": [*sweeps.notes, *notes],
-        }
-        files = [str(file) for file in written_files]
-        click.echo(json.dumps({**data, "files": files}, indent=2, ensure_ascii=False))
-    else:
-        brief = text_only_page(shown)
-        sections = tuple(section for section in brief.sections if section.title != "Commands")
-        print_page(brief.model_copy(update={"sections": sections}), show.console(stderr=False))
-        if plan.binds:
-            click.echo(f"\n# Nothing was set. Run as root:\n{command_script(plan)}")
-    show.console(stderr=True).print(f"Report: {show.short_path(folder)}/report.html", markup=False, soft_wrap=True)
+    data = {
+        **findings.as_json(),
+        **budget_data(plan),
+        "unusable": sweeps.unusable,
+        "notes": [*sweeps.notes, *notes],
+        "files": [str(file) for file in written_files],
+    }
+    brief = show.text_only_page(shown)
+    sections = tuple(section for section in brief.sections if section.title != "Commands")
+    show.print_result(data, brief.model_copy(update={"sections": sections}), as_json=flags.as_json)
+    if plan.binds and not flags.as_json:
+        click.echo(f"\n# Nothing was set. Run as root:\n{command_script(plan)}")
+    click.echo(f"Report: {show.short_path(folder)}/report.html", err=True)
     return 0
 
 

@@ -1,98 +1,225 @@
-"""``--on auto``, or a host whose machines cost money.
+"""``--on auto``, or a host whose machines cost money: plan what to rent, show the offers, rent and run the verb there.
 
-Show the offers, rent the best one (or one per kind of GPU), and run the verb there.
+flags ──▶ plan_rental ──▶ one kind of GPU: the best offer, or the next one where nobody has it free
+          │               └ several: a fan-out, one machine each
+          └ --dry-run: the offers, with prices and reasons
 """
 
 from __future__ import annotations
 
-import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import click
 
+from assay.cli import show
 from assay.core.errors import BadInput, MachineCannot
 from assay.core.format import format_duration
 from assay.core.page import Column, Page, Section, Table, Text
 from assay.core.values import SCHEMA_VERSION
 from assay.hosts import offers as auto
 from assay.hosts import registry
-from assay.hosts.gpu_types import types_in
-from assay.hosts.offers import SET_UP_S, format_usd
+from assay.hosts.base import Host
+from assay.hosts.fan_out import record_offer, share_budget
+from assay.hosts.gpu_types import parse_gpu_type, reason_unsupported, satisfies, types_in
+from assay.hosts.offers import SET_UP_S, OfferChoice, RentalRequest, choose_offer, format_usd
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Sequence
 
     from pydantic import JsonValue
 
-    from assay.cli.rental_plan import GpuRequest, RentalPlan
+    from assay.cli.host_flags import DurationEstimate, HostFlags
     from assay.core.page import Cell, Tone
-    from assay.hosts.base import Host, Job, Offer, Rental
+    from assay.hosts.base import Job, Offer, Rental
     from assay.hosts.offers import HostOffers, OfferCandidate
 
-
-if TYPE_CHECKING:
-    Carry = Callable[[Host, Mapping[str, object]], int]
-    """Sends the verb to a host with these changes of its order; returns the exit code."""
+Carry = Callable[[Host, Mapping[str, object]], int]
+"""Sends the verb to a host with these changes of its job; returns the exit code."""
 
 
-def rent_and_dispatch(
-    ctx: click.Context,
-    flags: Mapping[str, Any],
-    *,
-    on: str,
-    partition: str | None,
-    carry: Carry,
-    host_flags: Sequence[click.Parameter],
-) -> int:
-    """Return the exit code of a verb whose machine, or machines, had to be rented first.
-
-    ``host_flags`` are the options about machines elsewhere that stood on the command line.
-    """
-    from assay.cli.rental_plan import plan_rental
-
+def rent_and_dispatch(flags: HostFlags, *, on: str, partition: str | None, carry: Carry) -> int:
+    """Return the exit code of a verb whose machine, or machines, have to be rented first."""
     names = auto.renting_hosts() if on == registry.AUTO else (on,)
     auto.refuse_place(on, partition)
-    verb = " ".join(ctx.command_path.split()[1:])
-    plan = plan_rental(verb, flags, names, datetime.now(UTC), partition)
-    _refuse_unsupported_options(host_flags, tuple(plan.host_offers.values()), on)
+    plan = plan_rental(flags, names, datetime.now(UTC), partition)
+    _refuse_unsupported_flags(flags, tuple(plan.host_offers.values()), on)
     auto.refuse_unknown_place(plan.host_offers.get(on), partition)
-    if flags.get("dry_run"):
-        return _show_plan(plan, as_json=bool(flags.get("as_json")))
+    if flags.dry_run:
+        return _show_plan(plan, as_json=flags.as_json)
     if len(plan.kinds) > 1:
         from assay.cli.fan_out import fan_out
 
-        return fan_out(ctx, flags, plan)
+        return fan_out(flags, plan)
     return _rent_one(plan, plan.kinds[0], carry)
 
 
-def _refuse_unsupported_options(host_flags: Sequence[click.Parameter], looks: Sequence[HostOffers], on: str) -> None:
-    """Refuse an option that no host in question understands."""
+def _refuse_unsupported_flags(flags: HostFlags, looks: Sequence[HostOffers], on: str) -> None:
+    """Refuse a flag that no host in question understands."""
+    from assay.cli.host_flags import given_host_flags
+
     supported = {"gpu_type", "remote_python"}.union(*(look.host.options for look in looks if look.host is not None))
-    strange = [parameter.opts[0] for parameter in host_flags if parameter.name not in supported]
-    if strange and any(look.host is not None for look in looks):
-        raise BadInput(f"{strange[0]} is not supported with --on {on}; remove it.")
+    unsupported = [row.title for row in given_host_flags(flags) if row.name not in supported]
+    if unsupported and any(look.host is not None for look in looks):
+        raise BadInput(f"{unsupported[0]} is not supported with --on {on}; remove it.")
+
+
+@dataclass(frozen=True)
+class GpuRequest:
+    """One requested kind of GPU.
+
+    Attributes:
+        name: A type or a family; null: any.
+        choice: Every offer, and the chosen one.
+        refusal: Why such a GPU cannot run the workloads, as a clause; null: it can.
+        no_offer_reason: Why no offer is chosen, as a clause; null: one is.
+    """
+
+    name: str | None
+    choice: OfferChoice
+    refusal: str | None
+    no_offer_reason: str | None
+
+
+@dataclass(frozen=True)
+class RentalPlan:
+    """All requested kinds of GPU, with the chosen offers.
+
+    Attributes:
+        verb: The words of the verb, such as ``threshold run``.
+        kinds: What is chosen for each kind of GPU.
+        expected: How long the run itself takes.
+        host_offers: What each host answered, by its name.
+        max_cost_usd: Limit of the total cost; null: none.
+        left_usd: What is left of the month's budget; null: there is none.
+        budget_problem: Why the budget does not cover all machines, as a clause; null: it does.
+    """
+
+    verb: str
+    kinds: tuple[GpuRequest, ...]
+    expected: DurationEstimate
+    host_offers: Mapping[str, HostOffers]
+    max_cost_usd: float | None
+    left_usd: float | None
+    budget_problem: str | None = None
+
+    @property
+    def unavailable_reasons(self) -> dict[str, str]:
+        """Why a host is unavailable, by its name."""
+        return {
+            name: host_offers.unavailable_reason
+            for name, host_offers in self.host_offers.items()
+            if host_offers.unavailable_reason is not None
+        }
+
+
+def parse_gpu_types(text: str | None, offered: Mapping[str, Sequence[str]]) -> list[tuple[str | None, int]]:
+    """Return the kinds of GPU in ``--gpu-type``, and how many of each on a machine: ``L4,A100:2``.
+
+    Raises:
+        BadInput: One is not known, or comes twice.
+    """
+    if text is None:
+        return [(None, 1)]
+    requests: list[tuple[str | None, int]] = []
+    for word in re.split(r"[,\s]+", text.strip()):
+        name, colon, count = word.partition(":")
+        if not name:
+            raise BadInput(f"--gpu-type {text!r} lacks a name; write L4, or L4,A100 for several kinds of GPU.")
+        if colon and not re.fullmatch(r"[1-9]\d?", count):
+            raise BadInput(f"--gpu-type {word}: how many GPUs stands behind the colon, as in {name}:2.")
+        kind = parse_gpu_type(name, offered), int(count or 1)
+        if kind in requests:
+            raise BadInput(f"--gpu-type names {word} twice.")
+        requests.append(kind)
+    return requests
+
+
+def plan_rental(flags: HostFlags, names: Sequence[str], now: datetime, partition: str | None = None) -> RentalPlan:
+    """Return what to rent for a command line from some hosts; only prices are requested."""
+    from assay.hosts.rented import budget
+    from assay.hosts.rented.journal import RentalJournal
+
+    rentals, monthly = RentalJournal().rentals(), budget.monthly_usd()
+    left_usd = None if monthly is None else monthly - budget.spent_usd(rentals, now)
+    host_offers = {look.name: look for look in auto.query_hosts(names, rentals)}
+    requested = parse_gpu_types(flags.gpu_type, auto.offered_gpu_types(host_offers.values()))
+    expected = flags.estimate_duration()
+    plan = RentalPlan(flags.line.verb, (), expected, host_offers, flags.max_cost, left_usd)
+    need = RentalRequest(
+        host_place=partition,
+        run_s=expected.run_s,
+        subjects=() if flags.measures_cpu_only() else flags.named_workloads(),
+        limit_s=flags.time,
+        max_cost_usd=plan.max_cost_usd,
+        left_usd=left_usd,
+    )
+    needs = [need.model_copy(update={"gpu": kind, "gpu_count": count}) for kind, count in requested]
+    return _share_budget(replace(plan, kinds=tuple(_choose_offer(plan, request) for request in needs)))
+
+
+def _choose_offer(plan: RentalPlan, need: RentalRequest) -> GpuRequest:
+    offers = [offer for host_offers in plan.host_offers.values() for offer in host_offers.offers]
+    choice = choose_offer(need, offers, plan.unavailable_reasons)
+    refused = None if need.gpu is None else reason_unsupported(need.gpu, need.subjects)
+    no_offer = "; ".join(f"{name}: {_reason_against_host(name, plan, choice)}" for name in plan.host_offers)
+    return GpuRequest(need.gpu, choice, refused, None if choice.best else refused or no_offer or "no host here rents")
+
+
+def _reason_against_host(name: str, plan: RentalPlan, choice: OfferChoice) -> str:
+    need = choice.need
+    of_host = [candidate for candidate in choice.candidates if candidate.offer.host == name]
+    of_kind = [
+        candidate
+        for candidate in of_host
+        if need.gpu is None or set(types_in(need.gpu)) & set(types_in(candidate.offer.gpu or ""))
+    ]
+    if name in plan.unavailable_reasons and (of_kind or not of_host):
+        return plan.unavailable_reasons[name]
+    if not of_kind:
+        return f"it has no {need.gpu}" if need.gpu else "it has nothing"
+    with_count = [candidate for candidate in of_kind if candidate.offer.gpu_count in {None, need.gpu_count}]
+    return (with_count or of_kind)[0].rejection_reason or "it would do"
+
+
+def _share_budget(plan: RentalPlan) -> RentalPlan:
+    """Share the budget among several machines, or record that it is not enough for all."""
+    limits = [limit for limit in (plan.max_cost_usd, plan.left_usd) if limit is not None]
+    rentable = [kind for kind in plan.kinds if kind.choice.best]
+    if not limits or len(rentable) < 2:
+        return plan
+    costs = [kind.choice.best.cost_usd or 0.0 for kind in rentable if kind.choice.best]
+    shares = share_budget(min(limits), costs)
+    if shares is None:
+        over = (
+            f"together they would cost about {format_usd(sum(costs))}, and "
+            f"{format_usd(max(0.0, min(limits)))} may be spent"
+        )
+        return replace(plan, budget_problem=over)
+    needs = (
+        kind.choice.need.model_copy(update={"max_cost_usd": share})
+        for kind, share in zip(rentable, shares, strict=True)
+    )
+    again = {id(kind): _choose_offer(plan, need) for kind, need in zip(rentable, needs, strict=True)}
+    return replace(plan, kinds=tuple(again.get(id(kind), kind) for kind in plan.kinds))
 
 
 def _show_plan(plan: RentalPlan, *, as_json: bool) -> int:
-    """Show what would be rented; where that is nothing, say so as the command itself would."""
-    from assay.cli import show
-    from assay.reports.terminal import print_page
-
-    if as_json:
-        click.echo(json.dumps(rental_plan_data(plan), indent=2, ensure_ascii=False))
-    else:
-        print_page(rental_page(plan), show.console(stderr=False))
+    """Show what would be rented; refuse like the command itself if that is nothing."""
+    show.print_result(rental_plan_data(plan), rental_page(plan), as_json=as_json)
     require_offers(plan)
     lacking = any(kind.choice.best is None and kind.refusal is None for kind in plan.kinds)
     return MachineCannot.exit_code if lacking else 0
 
 
 def require_offers(plan: RentalPlan) -> None:
-    """Say so where nothing at all can be rented.
+    """Refuse a plan of which nothing can be rented.
 
     Raises:
-        MachineCannot: Of no kind of GPU can a machine be had, or not all can be paid.
+        MachineCannot: No machine is available, or the budget does not cover all of them.
     """
     if plan.budget_problem is not None:
         raise MachineCannot(f"Nothing is rented: {plan.budget_problem}.")
@@ -101,7 +228,7 @@ def require_offers(plan: RentalPlan) -> None:
 
 
 def no_machine_error(plan: RentalPlan) -> str:
-    """Say that no machine can be had, and why; where no host can be asked at all, once for all kinds of GPU."""
+    """Return that no machine can be rented, and why; if no host is available, once for all kinds of GPU."""
     reasons = [
         f"{plan.verb} on a {kind.name} is refused: {kind.refusal}. Nothing is rented."
         for kind in plan.kinds
@@ -120,8 +247,7 @@ def no_machine_error(plan: RentalPlan) -> str:
 
 
 def _rent_one(plan: RentalPlan, kind: GpuRequest, carry: Carry) -> int:
-    """Rent one machine, of the next offer where nobody has the best one free after all."""
-    from assay.hosts.fan_out import record_offer
+    """Rent one machine; if the best offer has no capacity after all, try the next one."""
     from assay.hosts.rented.provider import NoCapacity
 
     require_offers(plan)
@@ -144,7 +270,7 @@ def _rent_one(plan: RentalPlan, kind: GpuRequest, carry: Carry) -> int:
 
 
 class FallbackHost:
-    """A host that remembers whether it has lent anything: what was paid for once is not begun anew elsewhere."""
+    """A host that records whether it has rented a machine: then the job is not started again elsewhere."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
@@ -154,17 +280,14 @@ class FallbackHost:
         return getattr(self._host, name)
 
     def create(self, job: Job) -> Rental:
-        """Have what an order needs."""
+        """Rent what a job needs."""
         rental = self._host.create(job)
         self.has_rented = True
         return rental
 
 
 def announce_rental(candidate: OfferCandidate) -> str:
-    """Say what is being rented, at which price, and what it may come to."""
-    from assay.core.format import format_duration
-    from assay.hosts.offers import format_usd
-
+    """Return what is being rented, its price, and the maximum cost."""
     offer = candidate.offer
     return (
         f"Renting {offer.host} {offer.name} at {format_hourly(offer)} an hour ({price_date_text(offer)}): about "
@@ -175,7 +298,7 @@ def announce_rental(candidate: OfferCandidate) -> str:
 
 
 def job_changes(candidate: OfferCandidate, kind: GpuRequest) -> dict[str, object]:
-    """Return what an order says of the machine that was chosen for it."""
+    """Return the fields of a job that depend on the chosen machine."""
     need = kind.choice.need
     return {
         "gpu": _exact_gpu_type(candidate.offer, kind),
@@ -187,20 +310,14 @@ def job_changes(candidate: OfferCandidate, kind: GpuRequest) -> dict[str, object
 
 
 def _exact_gpu_type(offer: Offer, kind: GpuRequest) -> str | None:
-    """Return the kind of GPU that is to answer: what was asked for, or what is offered where that says more."""
-    from assay.hosts.gpu_types import satisfies, types_in
-
+    """Return the GPU type that the machine must have: the requested one, or the offered one if it is more specific."""
     if kind.name is None or offer.gpu is None:
         return offer.gpu or kind.name
     return offer.gpu if satisfies(kind.name, offer.gpu) and len(types_in(offer.gpu)) == 1 else kind.name
 
 
 def host_rents(name: str) -> bool:
-    """Return whether a host, by its name, lends machines for money.
-
-    Raises:
-        MachineCannot: It cannot be loaded here.
-    """
+    """Return whether a host, by its name, rents machines for money."""
     return name == registry.AUTO or auto.host_costs_money(registry.load_host(name))
 
 
@@ -219,7 +336,7 @@ OFFER_COLUMNS = (
 
 
 def rental_page(plan: RentalPlan) -> Page:
-    """Return what a dry run shows."""
+    """Return the page of a dry run."""
     sections = [
         Section(title=request_label(request), elements=_request_elements(plan, request)) for request in plan.kinds
     ]
@@ -235,13 +352,13 @@ def rental_page(plan: RentalPlan) -> Page:
 
 
 def request_label(kind: GpuRequest) -> str:
-    """Write what is asked for: "L4", "2 × A100", "any GPU"."""
+    """Return the request as a label: "L4", "2 × A100", "any GPU"."""
     name = kind.name or "any GPU"
     return name if kind.choice.need.gpu_count == 1 else f"{kind.choice.need.gpu_count} × {name}"
 
 
 def offer_headline(kind: GpuRequest) -> str:
-    """Say what is taken for one kind of GPU, or that nothing is; why stands below."""
+    """Return which offer is chosen for one kind of GPU, or that there is none."""
     best = kind.choice.best
     if best is None:
         return (
@@ -257,12 +374,12 @@ def offer_headline(kind: GpuRequest) -> str:
 
 
 def price_date_text(offer: Offer) -> str:
-    """Say of when a price is."""
+    """Return the date of a price."""
     return "now" if offer.priced_on is None else f"listed {offer.priced_on}"
 
 
 def format_hourly(offer: Offer) -> str | None:
-    """Write a price by the hour; null where it is not known."""
+    """Return a price per hour as text; null: not known."""
     return None if offer.usd_per_hour is None else f"${offer.usd_per_hour:.2f}"
 
 
@@ -272,7 +389,10 @@ def _request_elements(plan: RentalPlan, kind: GpuRequest) -> tuple[Table | Text,
     candidates = [candidate for candidate in kind.choice.candidates if matches_request(kind, candidate.offer)]
     if not candidates:
         return (Text(text=as_sentence(f"Nobody who can be asked offers it: {kind.no_offer_reason}"), tone="bad"),)
-    tones: list[Tone] = [_offer_tone(kind, candidate) for candidate in candidates]
+    tones: list[Tone] = [
+        "good" if candidate == kind.choice.best else "plain" if candidate.rejection_reason is None else "unsure"
+        for candidate in candidates
+    ]
     return (
         Table(
             title="Offers, the cheapest for the whole of it first",
@@ -287,7 +407,7 @@ def _request_elements(plan: RentalPlan, kind: GpuRequest) -> tuple[Table | Text,
 
 
 def matches_request(kind: GpuRequest, offer: Offer) -> bool:
-    """Return whether an offer could be what is asked for, if it were free and cheap enough."""
+    """Return whether an offer matches the request, whatever its price and availability."""
     need = kind.choice.need
     same = need.gpu is None or (offer.gpu is not None and bool(set(types_in(need.gpu)) & set(types_in(offer.gpu))))
     return same and offer.gpu_count in {None, need.gpu_count}
@@ -321,14 +441,8 @@ def _offer_verdict(plan: RentalPlan, kind: GpuRequest, candidate: OfferCandidate
     return candidate.rejection_reason or "would do"
 
 
-def _offer_tone(kind: GpuRequest, candidate: OfferCandidate) -> Tone:
-    if candidate == kind.choice.best:
-        return "good"
-    return "plain" if candidate.rejection_reason is None else "unsure"
-
-
 def price_notes(plan: RentalPlan) -> list[str]:
-    """Say what the numbers rest on."""
+    """Return how the numbers were derived."""
     run_s = plan.expected.run_s
     lines = [
         (
@@ -358,7 +472,7 @@ def as_sentence(text: str) -> str:
 
 
 def rental_plan_data(plan: RentalPlan) -> dict[str, JsonValue]:
-    """Return the same as JSON."""
+    """Return the plan as JSON."""
     return {
         "schema": SCHEMA_VERSION,
         "dry_run": True,

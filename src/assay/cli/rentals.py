@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import click
 
+from assay.cli import show
 from assay.cli.flags import JsonFlags, verb
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ def show_rentals(flags: JsonFlags) -> int:
     """
     from datetime import UTC, datetime
 
-    from assay.cli import show
     from assay.hosts.rented import budget
     from assay.hosts.rented.journal import RentalJournal
     from assay.hosts.rented.rentals_page import rental_rows, rentals_page
@@ -42,7 +41,7 @@ def show_rentals(flags: JsonFlags) -> int:
     if flags.as_json:
         month = {"spent_usd": round(spent, 4), "budget_usd": monthly}
         result = {"schema": 1, "rentals": [row.as_json() for row in rows], "month": month, "notes": notes}
-        click.echo(json.dumps(result, indent=2, ensure_ascii=False))
+        show.print_json(result)
     elif rows:
         print_page(rentals_page(rows, spent, monthly, notes, unasked), show.console(stderr=False))
     elif unasked:
@@ -88,7 +87,7 @@ def reap_leftovers(flags: JsonFlags) -> int:
     reaped = reap_leases()
     machines = _reap_machines()
     if flags.as_json:
-        click.echo(json.dumps([report.as_json() for report in (*reaped, *machines)], indent=2, ensure_ascii=False))
+        show.print_json([report.as_json() for report in (*reaped, *machines)])
     for report in [] if flags.as_json else reaped:
         what = report.lease.what if report.lease is not None else report.file
         click.echo(f"{report.outcome}: {what} ({report.reason})")

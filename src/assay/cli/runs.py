@@ -5,18 +5,21 @@ What can be measured and what has been; redraw a report; continue a run.
 
 from __future__ import annotations
 
-import json
+import os
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import click
 
-from assay.cli.flags import LATEST_RUN, JsonFlags, argument, output_dir_flag, output_flag, verb
-from assay.cli.host_options import dispatch_remote, host_options
-from assay.cli.params import history_option, json_option
-from assay.cli.params import verb as older_verb
+from assay.cli import flags as cli
+from assay.cli import show
+from assay.cli.host_flags import HostFlags, dispatch_remote
+from assay.core.errors import BadInput, MachineCannot
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rich.table import Table
 
     from assay.store.records import Records
@@ -26,32 +29,26 @@ Kind = Literal["workloads", "devices", "runs"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
-class ListFlags(JsonFlags):
+class ListFlags(cli.JsonFlags):
     """What `assay list` can be asked for."""
 
-    kinds: tuple[Kind, ...] = argument("[workloads|devices|runs]...", default=())
-    output_dir: Path = output_dir_flag()
+    kinds: tuple[Kind, ...] = cli.argument("[workloads|devices|runs]...", default=())
+    output_dir: Path = cli.output_dir_flag()
 
 
-@verb("list", ListFlags)
+@cli.verb("list", ListFlags)
 def list_measurable(flags: ListFlags) -> int:
     """List workloads, devices and runs, or only one of these kinds."""
-    from assay.cli import show
-
-    rows_by_kind = {kind: _list_rows(kind, flags.output_dir) for kind in flags.kinds or KINDS}
+    rows_of: dict[Kind, Callable[[], list[dict[str, Any]]]]
+    rows_of = {"workloads": workload_rows, "devices": device_rows, "runs": partial(run_folder_rows, flags.output_dir)}
+    rows_by_kind = {kind: rows_of[kind]() for kind in flags.kinds or KINDS}
     if flags.as_json:
-        click.echo(json.dumps(rows_by_kind, indent=2, ensure_ascii=False))
+        show.print_json(rows_by_kind)
         return 0
     screen = show.console(stderr=False)
     for kind, rows in rows_by_kind.items():
         screen.print(_list_table(kind, rows) if rows else f"No {kind} yet.")
     return 0
-
-
-def _list_rows(kind: str, output_dir: Path) -> list[dict[str, Any]]:
-    if kind == "runs":
-        return run_folder_rows(output_dir)
-    return device_rows() if kind == "devices" else workload_rows()
 
 
 def workload_rows() -> list[dict[str, Any]]:
@@ -96,7 +93,6 @@ def device_rows() -> list[dict[str, Any]]:
 
 def run_folder_rows(output_dir: Path) -> list[dict[str, Any]]:
     """Return the runs under a folder, oldest first."""
-    from assay.core.errors import BadInput
     from assay.store.run_folder import RunFolder, run_paths
 
     rows: list[dict[str, Any]] = []
@@ -132,14 +128,14 @@ def _list_table(kind: str, rows: list[dict[str, Any]]) -> Table:
     return table
 
 
-class ReportFlags(JsonFlags):
+class ReportFlags(cli.JsonFlags):
     """What `assay report` can be asked for."""
 
-    run: Path = argument("[RUN]", default=LATEST_RUN)
-    perfetto: Path | None = output_flag(metavar="FILE", help="Also write a trace for ui.perfetto.dev.")
+    run: Path = cli.argument("[RUN]", default=cli.LATEST_RUN)
+    perfetto: Path | None = cli.output_flag(metavar="FILE", help="Also write a trace for ui.perfetto.dev.")
 
 
-@verb("report", ReportFlags)
+@cli.verb("report", ReportFlags)
 def redraw_report(flags: ReportFlags) -> int:
     """Redraw the report of a run from its records, or of a recording of `assay monitor`.
 
@@ -149,19 +145,17 @@ def redraw_report(flags: ReportFlags) -> int:
     if run.is_file():
         return report_recording(run, perfetto, as_json=as_json)
     from assay.cli.measuring import show_result
-    from assay.core.errors import BadInput
     from assay.experiments.base import find_experiment
     from assay.hosts.fleet import is_fleet
     from assay.runner import conclude
     from assay.store.run_folder import RunFolder
 
     if is_fleet(run):
-        from assay.cli import fleet_report
+        from assay.cli import fleet
 
         if perfetto is not None:
             raise BadInput(f"{run} is a fleet; --perfetto draws one of the runs in it.")
-
-        return fleet_report.report_fleet(run, as_json=as_json)
+        return fleet.report_fleet(run, as_json=as_json)
     folder = RunFolder.open(run)
     if not folder.records():
         raise BadInput(f"{run} has no records yet; `assay resume {run}` measures them.")
@@ -172,7 +166,6 @@ def redraw_report(flags: ReportFlags) -> int:
 
 def write_run_trace(records: Records, run: Path, path: Path) -> None:
     """Write what was recorded beside a run as a trace: counters, and a slice for each trial."""
-    from assay.core.errors import MachineCannot
     from assay.monitor.perfetto import write_trace
 
     if all(record.sensors is None for record in records):
@@ -182,56 +175,48 @@ def write_run_trace(records: Records, run: Path, path: Path) -> None:
 
 def report_recording(path: Path, perfetto: Path | None, *, as_json: bool) -> int:
     """Show what a recording says, and draw it into a folder beside it."""
-    from assay.cli import show
     from assay.monitor.perfetto import write_trace
     from assay.monitor.recording_file import read_recording
     from assay.monitor.report import recording_page
     from assay.reports.documents import write_report
-    from assay.reports.terminal import print_page
 
     if perfetto is not None:
         write_trace(read_recording(path), perfetto)
     summary, page = recording_page(read_recording(path), name=path.name)
     folder = path.with_name(f"{path.stem}-report")
     write_report(page, folder)
-    if as_json:
-        click.echo(json.dumps({**summary.as_json(), "file": str(path)}, indent=2, ensure_ascii=False))
-    else:
-        print_page(page, show.console(stderr=False))
-    show.console(stderr=True).print(f"Report: {folder}/report.html", markup=False, soft_wrap=True)
+    show.print_result({**summary.as_json(), "file": str(path)}, page, as_json=as_json)
+    click.echo(f"Report: {folder}/report.html", err=True)
     return 0
 
 
-@older_verb("resume")
-@click.argument("run", type=click.Path(path_type=Path), default="runs/latest")
-@json_option
-@history_option
-@host_options()
-@click.pass_context
-def resume_run(ctx: click.Context, /, **flags: Any) -> int:
+class ResumeFlags(HostFlags):
+    """What `assay resume` can be asked for."""
+
+    run: Path = cli.argument("[RUN]", default=cli.LATEST_RUN)
+
+
+@cli.verb("resume", ResumeFlags)
+def resume_run(flags: ResumeFlags) -> int:
     """Resume a run that was stopped or failed.
 
     Complete blocks are kept. A block that is incomplete or has a failed trial is measured again; the records keep the
     previous attempt. Resuming on a different machine is refused. RUN may be a fleet: then only its missing nodes are
     measured.
     """
-    import os
-
     from assay.cli import measuring
-    from assay.cli.measuring import checkouts_for_resume
-    from assay.core.errors import MachineCannot
     from assay.experiments.base import find_experiment
     from assay.hosts.fleet import is_fleet
     from assay.machine.detect import detect
     from assay.store.run_folder import RunFolder
 
-    if is_fleet(flags["run"]):
-        from assay.cli import fleet
+    if is_fleet(flags.run):
+        from assay.cli.fleet import resume_fleet
 
-        return fleet.resume_fleet(ctx, flags)
-    folder = RunFolder.open(flags["run"])
+        return resume_fleet(flags, flags.run)
+    folder = RunFolder.open(flags.run)
     folder.verify(lost_samples=True)
-    if (code := dispatch_remote(ctx, flags)) is not None:
+    if (code := dispatch_remote(flags)) is not None:
         return code
     experiment = find_experiment(folder.plan.experiment)
     try:
@@ -240,10 +225,8 @@ def resume_run(ctx: click.Context, /, **flags: Any) -> int:
         raise MachineCannot(f"The run was started from {folder.plan.cwd}: {error.strerror}.") from None
     before = len(folder.decisions())
     machine = detect(name_host=folder.machine.hostname is not None)
-    with checkouts_for_resume(experiment, folder, machine):
-        code = measuring.continue_run(
-            experiment, folder, machine, as_json=flags["as_json"], remembered=flags["history"]
-        )
+    with measuring.checkouts_for_resume(experiment, folder, machine):
+        code = measuring.continue_run(experiment, folder, machine, as_json=flags.as_json, remembered=flags.history)
     if len(folder.decisions()) == before:
         click.echo("Nothing was left to measure.", err=True)
     if experiment.name == "energy":

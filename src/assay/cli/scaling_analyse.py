@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from assay.cli.flags import JsonFlags, UnsureFlags, argument, decide_flag, flag, output_flag, verb
-from assay.core.errors import BadInput, GateFailed
+from assay.cli import flags as cli
+from assay.cli import show
+from assay.core.errors import BadInput
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from assay.core.page import Page
-    from assay.core.results import Verdict
     from assay.experiments.scaling.result_rows import ScalingFigures
     from assay.experiments.scaling.saved_results import JudgedRow
 
@@ -28,16 +27,16 @@ REPORT = "scaling_analysis_report.txt"
 WIDTH = 110
 
 
-class ScalingAnalyseFlags(UnsureFlags, JsonFlags):
+class ScalingAnalyseFlags(cli.UnsureFlags, cli.JsonFlags):
     """What `assay scaling analyse` can be asked for."""
 
-    results: Path | None = argument("RESULTS")
-    results_dir: Path | None = flag(hidden=True)
-    min_efficiency: float | None = decide_flag(gt=0, lt=1, help="Exit with code 1 below this efficiency.")
-    output: Path | None = output_flag("--output -o", metavar="DIR", shown="RESULTS", help="Folder of the files.")
+    results: Path | None = cli.argument("RESULTS")
+    results_dir: Path | None = cli.flag(hidden=True)
+    min_efficiency: float | None = cli.decide_flag(gt=0, lt=1, help="Exit with code 1 below this efficiency.")
+    output: Path | None = cli.output_flag("--output -o", metavar="DIR", shown="RESULTS", help="Folder of the files.")
 
 
-@verb("scaling analyse", ScalingAnalyseFlags)
+@cli.verb("scaling analyse", ScalingAnalyseFlags)
 def analyse_scaling(flags: ScalingAnalyseFlags) -> int:
     """Report on results of `assay scaling run` or of the older tool, and apply a gate.
 
@@ -46,7 +45,6 @@ def analyse_scaling(flags: ScalingAnalyseFlags) -> int:
         assay scaling analyse runs/latest
         assay scaling analyse benchmark_results --min-efficiency 0.7 --unsure fail
     """
-    from assay.cli import show
     from assay.experiments.scaling.result_rows import draw_figures
     from assay.experiments.scaling.saved_results import (
         REQUIRED_EFFICIENCY,
@@ -56,7 +54,6 @@ def analyse_scaling(flags: ScalingAnalyseFlags) -> int:
         judge_rows,
         read_sources,
     )
-    from assay.reports.terminal import print_page
 
     if flags.unsure == "fail" and flags.min_efficiency is None:
         raise BadInput("--unsure fail needs --min-efficiency.")
@@ -70,21 +67,14 @@ def analyse_scaling(flags: ScalingAnalyseFlags) -> int:
     shown = build_page(sources, all_findings, drawings, show.short_path(path.absolute()), least)
     folder = flags.output or (path.parent if path.is_file() else path)
     files = write_sheets(shown, drawings, folder)
-    if flags.as_json:
-        data = {**all_findings.as_json(), "unusable": list(sources.unusable), "files": [str(file) for file in files]}
-        click.echo(json.dumps(data, indent=2, ensure_ascii=False))
-    else:
-        print_page(text_only_page(shown), show.console(stderr=False))
-    screen = show.console(stderr=True)
-    screen.print(f"Written: {', '.join(show.short_path(file) for file in files)}", markup=False, soft_wrap=True)
+    data = {**all_findings.as_json(), "unusable": list(sources.unusable), "files": [str(file) for file in files]}
+    show.print_result(data, show.text_only_page(shown), as_json=flags.as_json)
+    click.echo(f"Written: {', '.join(show.short_path(file) for file in files)}", err=True)
     if flags.min_efficiency is not None:
-        refuse_undecidable_gate(judge_rows(sources.rows, least))
-        apply_gate(
-            combine_verdicts(judge_rows(sources.rows, least)),
-            least,
-            all_findings.headline,
-            strict=flags.unsure == "fail",
-        )
+        rows = judge_rows(sources.rows, least)
+        refuse_undecidable_gate(rows)
+        gate = f"The gate of {100 * least:.0f} % efficiency"
+        click.echo(flags.apply_gate(gate, combine_verdicts(rows), all_findings.headline), err=True)
     return 0
 
 
@@ -108,20 +98,9 @@ def write_sheets(page: Page, drawings: ScalingFigures, folder: Path) -> list[Pat
         replace_atomically(folder / file, to_panels(figures))
         files.append(folder / file)
     buffer = io.StringIO()
-    print_page(text_only_page(page), Console(file=buffer, width=WIDTH, color_system=None))
+    print_page(show.text_only_page(page), Console(file=buffer, width=WIDTH, color_system=None))
     replace_atomically(folder / REPORT, buffer.getvalue().encode())
     return [*files, folder / REPORT]
-
-
-def text_only_page(page: Page) -> Page:
-    """Return what of a page is written rather than drawn."""
-    from assay.core.page import Table, Text
-
-    sections = (
-        section.model_copy(update={"elements": tuple(e for e in section.elements if isinstance(e, Text | Table))})
-        for section in page.sections
-    )
-    return page.model_copy(update={"sections": tuple(section for section in sections if section.elements)})
 
 
 def refuse_undecidable_gate(per_rate: Sequence[JudgedRow]) -> None:
@@ -136,12 +115,3 @@ def refuse_undecidable_gate(per_rate: Sequence[JudgedRow]) -> None:
         reasons = dict.fromkeys(one.reason for one in per_rate if one.reason is not None)
         why = "; ".join(reasons) or "nothing was measured with more than one rank"
         raise BadInput(f"--min-efficiency has nothing to decide on: {why}.")
-
-
-def apply_gate(verdict: Verdict, least: float, headline: str, *, strict: bool) -> None:
-    """Let the gate speak."""
-    if verdict == "no" or (verdict == "unsure" and strict):
-        outcome = "says no" if verdict == "no" else "cannot tell, and --unsure fail says that is not enough"
-        raise GateFailed(f"The gate of {100 * least:.0f} % efficiency {outcome}. {headline}")
-    outcome = "is passed" if verdict == "yes" else "cannot tell, and lets it pass; --unsure fail would not"
-    click.echo(f"The gate of {100 * least:.0f} % efficiency {outcome}.", err=True)

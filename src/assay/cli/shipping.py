@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from assay.cli.flags import flag_rows
 from assay.core.errors import AssayError, BadInput
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
-    import click
     from pydantic import JsonValue
 
+    from assay.cli.host_flags import HostFlags
     from assay.hosts.base import UploadedFile
 
 READ_LIMIT_BYTES = 1 << 20
@@ -25,7 +26,7 @@ DATA_SUFFIXES = (".yaml", ".yml", ".json")
 
 
 class UploadList:
-    """Files that go along, each once, under their paths from the folder the command was started in."""
+    """Files to upload, each once, by their paths relative to the working folder."""
 
     def __init__(self, cwd: Path) -> None:
         self._cwd = cwd
@@ -35,7 +36,7 @@ class UploadList:
         """Return all of it.
 
         Raises:
-            BadInput: It is more than anybody means to send.
+            BadInput: It is more than 1 GB.
         """
         from assay.hosts.base import UploadedFile
 
@@ -48,7 +49,7 @@ class UploadList:
         )
 
     def word(self, word: str, *, absolute: bool = True) -> str:
-        """Take along what a word names; return the word as it is to be there.
+        """Add the file that a word names; return the word with the path on the other machine.
 
         With ``absolute`` off, a path from the root means a file there.
         """
@@ -60,7 +61,7 @@ class UploadList:
         return word if word.startswith("-") else self._named(word, absolute=absolute)
 
     def add(self, text: str) -> None:
-        """Take a file, or a folder with all that is in it.
+        """Add a file, or a folder with its contents.
 
         Raises:
             BadInput: There is none.
@@ -75,7 +76,7 @@ class UploadList:
             raise BadInput(f"--ship {text}: there is no such file or folder.")
 
     def translate(self, path: Path, *, around: bool = True) -> None:
-        """Take along what a YAML or JSON file names, by paths from the start or, ``around``, from its own folder.
+        """Add what a YAML or JSON file names, by paths from the start or, ``around``, from its own folder.
 
         Who wrote the file may be somebody else: what it names outside the folder the command was started in, by ``..``
         or through a link, is not taken unless the command line names it too.
@@ -91,15 +92,14 @@ class UploadList:
                 )
             for base in (self._cwd, path.parent) if around else (self._cwd,):
                 if path_text and _is_file(base / path_text):
-                    self._make_sure_inside(base / path_text, path)
+                    named = base / path_text
+                    inside = named.resolve().is_relative_to(self._cwd.resolve())
+                    if not inside and self._there(named) not in self._files:
+                        raise BadInput(
+                            f"{path} names {named}, which is outside the folder you start in; --ship {named} sends it "
+                            "along."
+                        )
                     self._take_with_its_kind(base / path_text, function=path_text != text)
-
-    def _make_sure_inside(self, path: Path, teller: Path) -> None:
-        inside = path.resolve().is_relative_to(self._cwd.resolve())
-        if not inside and self._there(path) not in self._files:
-            raise BadInput(
-                f"{teller} names {path}, which is outside the folder you start in; --ship {path} sends it along."
-            )
 
     def _named(self, word: str, *, absolute: bool) -> str:
         path_text, function = _split(word)
@@ -129,7 +129,7 @@ class UploadList:
 
 
 def remote_words(words: Iterable[str], luggage: UploadList) -> tuple[str, ...]:
-    """Return words as they are to be there, having taken along what they name.
+    """Return words with the paths on the other machine, and add the files that they name.
 
     Behind ``--`` stands a command: what it names from the root is there already, or means nothing.
     """
@@ -142,7 +142,7 @@ def remote_words(words: Iterable[str], luggage: UploadList) -> tuple[str, ...]:
 
 
 def prepare_upload(
-    ctx: click.Context, flags: Mapping[str, Any], words: tuple[str, ...], number: str
+    flags: HostFlags, words: tuple[str, ...], number: str
 ) -> tuple[Path, tuple[str, ...], tuple[UploadedFile, ...]]:
     """Return where an order starts from, its words as they make sense elsewhere, and the files that go along.
 
@@ -153,31 +153,31 @@ def prepare_upload(
     from assay.hosts.remote.transfer import remote_runs_folder
 
     runs_folder = remote_runs_folder(number)
-    if "run" in flags:
+    if flags.run is not None:
         from assay.store.run_folder import RunFolder
 
-        run = RunFolder.open(flags["run"])
+        run = RunFolder.open(flags.run)
         luggage = UploadList(Path(run.plan.cwd))
         for path in _files_of_first_run(run.path):
             luggage.add(path)
         luggage.translate(run.path / "plan.json", around=False)
         there = f"{runs_folder}/{run.path.name}"
-        words = tuple(there if Path(word) == flags["run"] else word for word in words)
+        words = tuple(there if Path(word) == flags.run else word for word in words)
         words = words if there in words else (*words, there)  # it was not named, but is the latest
         folder = UploadedFile(local_path=str(run.path), remote_path=there)
         return Path(run.plan.cwd), words, (*luggage.shipped(), folder)
     luggage = UploadList(Path.cwd())
-    for path in flags["ship"]:
+    for path in flags.ship:
         luggage.add(path)
     words = remote_words(words, luggage)
-    if any(parameter.name == "output_dir" for parameter in ctx.command.params):
+    if any(row.name == "output_dir" for row in flag_rows(type(flags))):
         cut = words.index("--") if "--" in words else len(words)
         words = (*words[:cut], "--output-dir", runs_folder, *words[cut:])
     return Path.cwd(), words, luggage.shipped()
 
 
 def _files_of_first_run(run: Path) -> list[str]:
-    """Return the files that went along when a run was begun, as far as they are still here."""
+    """Return the files that were uploaded when a run was started, as far as they still exist."""
     from assay.core.files import read_json
     from assay.hosts.base import Job
     from assay.hosts.run_job import JOB, recorded_run

@@ -40,6 +40,21 @@ def progress_display() -> Iterator[PlainProgress]:
         shown.close()
 
 
+def print_json(data: object) -> None:
+    """Print plain data as JSON."""
+    click.echo(json.dumps(data, indent=2, ensure_ascii=False))
+
+
+def print_result(data: object, page: Page, *, as_json: bool) -> None:
+    """Print a result as JSON, or as a page."""
+    from assay.reports.terminal import print_page
+
+    if as_json:
+        print_json(data)
+    else:
+        print_page(page, console(stderr=False))
+
+
 def short_path(path: Path) -> str:
     """Return a path as the user would type it from here."""
     here = Path.cwd()
@@ -49,33 +64,18 @@ def short_path(path: Path) -> str:
 def show_and_save_result(findings: RunResult, folder: Path, *, as_json: bool) -> int:
     """Write the report's files, show the result, and return the exit code."""
     from assay.reports.documents import write_report
-    from assay.reports.terminal import print_page
 
     write_report(findings.page, folder)
+    print_result(result_data(findings, folder), brief_page(findings), as_json=as_json)
     if as_json:
-        click.echo(json.dumps(result_data(findings, folder), indent=2, ensure_ascii=False))
         return findings.exit_code
-    print_page(brief_page(findings), console(stderr=False))
-    screen = console(stderr=True)
     if any(record.status == "failed" and not record.invalid_request for record in findings.records):
-        screen.print(f"Some trials failed; `assay resume {short_path(folder)}` tries them again.", markup=False)
+        click.echo(f"Some trials failed; `assay resume {short_path(folder)}` tries them again.", err=True)
     elif findings.untuned:
-        screen.print(f"The tuner failed in all of its {findings.untuned} tries; the times are kept.", markup=False)
-    lost = dict.fromkeys(gpu.gpu for record in findings.records for gpu in record.lost_gpus)
-    for gpu in lost:
-        screen.print(f"GPU {gpu} was lost while it was metered: the result is partial.", markup=False)
-    screen.print(f"Report: {short_path(folder)}/report.html", markup=False, soft_wrap=True)
-    return findings.exit_code
-
-
-def show_transient_result(findings: RunResult, *, as_json: bool) -> int:
-    """Show a result of which no file is left, and return the exit code."""
-    from assay.reports.terminal import print_page
-
-    if as_json:
-        click.echo(json.dumps(result_data(findings, None), indent=2, ensure_ascii=False))
-    else:
-        print_page(brief_page(findings), console(stderr=False))
+        click.echo(f"The tuner failed in all of its {findings.untuned} tries; the times are kept.", err=True)
+    for gpu in dict.fromkeys(gpu.gpu for record in findings.records for gpu in record.lost_gpus):
+        click.echo(f"GPU {gpu} was lost while it was metered: the result is partial.", err=True)
+    click.echo(f"Report: {short_path(folder)}/report.html", err=True)
     return findings.exit_code
 
 
@@ -98,3 +98,14 @@ def result_data(findings: RunResult, folder: Path | None) -> dict[str, JsonValue
         "findings": [finding.as_json() for finding in findings.findings.findings],
         "records": [record.as_json() for record in findings.records],
     }
+
+
+def text_only_page(page: Page) -> Page:
+    """Return what of a page is written rather than drawn."""
+    from assay.core.page import Table, Text
+
+    sections = (
+        section.model_copy(update={"elements": tuple(e for e in section.elements if isinstance(e, Text | Table))})
+        for section in page.sections
+    )
+    return page.model_copy(update={"sections": tuple(section for section in sections if section.elements)})

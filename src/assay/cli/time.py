@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from typing import TYPE_CHECKING, Literal
 
 import click
 
-from assay.cli.flags import (
-    JsonFlags,
-    argument,
-    cache_flag,
-    how_flag,
-    param_flag,
-    parse_assignments,
-    seed_flag,
-    verb,
-    what_flag,
-)
+from assay.cli import flags as cli
+from assay.cli import show
 from assay.core.errors import BadInput, TrialFailed
 from assay.core.values import Cache
 from assay.timing.options import MethodChoice
@@ -33,27 +23,27 @@ if TYPE_CHECKING:
 TAIL_LINES = 10
 
 
-class TimeFlags(JsonFlags):
+class TimeFlags(cli.JsonFlags):
     """What `assay time` can be asked for."""
 
-    targets: tuple[str, ...] = argument("TARGET...", default=())
-    params: tuple[str, ...] = param_flag("Set a parameter of the targets.")
-    device: str | None = what_flag(metavar="cpu", shown="a GPU if a target uses one", help="cpu, cuda or cuda:1.")
-    cache: Cache | None = cache_flag()
-    method: MethodChoice = how_flag(
+    targets: tuple[str, ...] = cli.argument("TARGET...", default=())
+    params: tuple[str, ...] = cli.param_flag("Set a parameter of the targets.")
+    device: str | None = cli.what_flag(metavar="cpu", shown="a GPU if a target uses one", help="cpu, cuda or cuda:1.")
+    cache: Cache | None = cli.cache_flag()
+    method: MethodChoice = cli.how_flag(
         default="auto", metavar="METHOD", help="GPU timer: auto, graph, queue, trace or wall."
     )
-    precision: float | None = how_flag(gt=0, lt=1, shown="1%", help="Stop at this precision (one target).")
-    processes: int = how_flag(default=5, ge=1, help="Number of fresh processes.")
-    budget_s: float | None = how_flag(gt=0, shown="30s on a GPU, else 10s", help="Total time.")
-    decide_on: Literal["busy", "span", "call"] | None = how_flag(help="Time that decides between several targets.")
-    minimum_effect: float | None = how_flag(gt=0, lt=1, shown="1%", help="Ignore effects smaller than this.")
-    timeout_s: float = how_flag(default=60.0, gt=0, help="Time limit for a single call.")
-    lock_mhz: int | None = how_flag("--lock-clock", ge=1, metavar="MHZ", help="Lock the GPU clock while timing.")
-    seed: int = seed_flag()
+    precision: float | None = cli.how_flag(gt=0, lt=1, shown="1%", help="Stop at this precision (one target).")
+    processes: int = cli.how_flag(default=5, ge=1, help="Number of fresh processes.")
+    budget_s: float | None = cli.how_flag(gt=0, shown="30s on a GPU, else 10s", help="Total time.")
+    decide_on: Literal["busy", "span", "call"] | None = cli.how_flag(help="Time that decides between several targets.")
+    minimum_effect: float | None = cli.how_flag(gt=0, lt=1, shown="1%", help="Ignore effects smaller than this.")
+    timeout_s: float = cli.how_flag(default=60.0, gt=0, help="Time limit for a single call.")
+    lock_mhz: int | None = cli.how_flag("--lock-clock", ge=1, metavar="MHZ", help="Lock the GPU clock while timing.")
+    seed: int = cli.seed_flag()
 
 
-@verb("time", TimeFlags)
+@cli.verb("time", TimeFlags)
 def time_targets(flags: TimeFlags) -> int:
     """Time a function or workload, or compare several with the first.
 
@@ -78,7 +68,7 @@ def time_targets(flags: TimeFlags) -> int:
 
 
 def build_request(flags: TimeFlags) -> TimeRequest:
-    """Return what is wished for; what makes no sense is said here."""
+    """Return the request; invalid combinations of flags are refused."""
     from assay.timing.options import PRECISION
     from assay.worker.request import TimeRequest
 
@@ -110,7 +100,7 @@ def build_request(flags: TimeFlags) -> TimeRequest:
 def build_subjects(
     targets: tuple[str, ...], params: tuple[str, ...], device: str | None
 ) -> tuple[tuple[Subject, ...], str | None]:
-    """Return what the targets mean, and the device; functions alone may leave that to be found out."""
+    """Return the subjects of the targets, and the device; null for functions alone: it is detected."""
     from assay.workloads import registry
     from assay.workloads.function import is_function_spec
 
@@ -119,7 +109,7 @@ def build_subjects(
     kind = (device or "cpu").partition(":")[0]
     if kind not in {"cpu", "cuda"}:
         raise BadInput(f"--device must be cpu, cuda or cuda:N, not {device!r}.")
-    named = parse_assignments(params)
+    named = cli.parse_assignments(params)
     return tuple(registry.resolve_subject(target, device_kind=kind, explicit=named) for target in targets), device
 
 
@@ -133,8 +123,7 @@ def device_for_workloads() -> str:
 
 
 def run_request(request: TimeRequest) -> tuple[ProcessOutcomes, Disturbance]:
-    """Have a wish fulfilled in processes of its own; return what came out of each, and what others did during them."""
-    from assay.cli import show as screen
+    """Run a request in processes of its own; return the outcome of each, and interference by others."""
     from assay.core.guardian import Guardian
     from assay.core.processes import stop_on_signals
     from assay.launch.one_shot import time_in_processes
@@ -144,7 +133,7 @@ def run_request(request: TimeRequest) -> tuple[ProcessOutcomes, Disturbance]:
 
     vendor = nvidia if nvidia.list_gpus().gpus else None
     before = take_snapshot(vendor=vendor)
-    line = StatusLine(screen.console(stderr=True))
+    line = StatusLine(show.console(stderr=True))
 
     def on_failure(failure: ProcessFailure) -> None:
         line.close()
@@ -162,7 +151,7 @@ def run_request(request: TimeRequest) -> tuple[ProcessOutcomes, Disturbance]:
 
 
 def activity_during(timed: TimeResult, before: ProcessSnapshot, after: ProcessSnapshot) -> Disturbance:
-    """Return what others did between two looks, also on the GPU that was timed on."""
+    """Return what other processes did between two snapshots, also on the GPU that was timed on."""
     from assay.machine.interference import assess_disturbance
 
     result = timed.measurement or timed.comparison
@@ -195,8 +184,7 @@ def print_tail(tail: str) -> None:
 
 
 def show_measurements(timed: TimeResult, activity: Disturbance, *, as_json: bool) -> None:
-    """Put the result before the user."""
-    from assay.cli import show as screen
+    """Show the result."""
     from assay.core.values import SCHEMA_VERSION
     from assay.experiments.reporting import process_interference_line
     from assay.reports.terminal import print_comparison, print_measurement
@@ -210,10 +198,10 @@ def show_measurements(timed: TimeResult, activity: Disturbance, *, as_json: bool
             **timed.model_dump(mode="json", exclude={"kind", "budget_s"}),
             "disturbance": activity.as_json(),
         }
-        click.echo(json.dumps(data, indent=2, ensure_ascii=False))
+        show.print_json(data)
         return
     quality = process_interference_line(activity.complaints)
     if timed.measurement is not None:
-        print_measurement(timed.measurement, screen.console(stderr=False), quality)
+        print_measurement(timed.measurement, show.console(stderr=False), quality)
     if timed.comparison is not None:
-        print_comparison(timed.comparison, screen.console(stderr=False), quality)
+        print_comparison(timed.comparison, show.console(stderr=False), quality)

@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import click
 
-from assay.cli.flags import (
-    GPU,
-    JsonFlags,
-    argument,
-    how_flag,
-    output_dir_flag,
-    output_flag,
-    param_flag,
-    parse_assignments,
-    seed_flag,
-    verb,
-    what_flag,
-)
+from assay.cli import flags as cli
+from assay.cli import show
 from assay.core.errors import BadInput, MachineCannot, StopRequested
 from assay.core.format import MAX_CALLS
 
@@ -30,29 +18,29 @@ if TYPE_CHECKING:
     from assay.machine.model import Machine
 
 
-class TraceFlags(JsonFlags):
+class TraceFlags(cli.JsonFlags):
     """What `assay trace` can be asked for."""
 
-    workload: str = argument("WORKLOAD", required=True)
-    params: tuple[str, ...] = param_flag()
-    gpus: tuple[str, ...] = what_flag(
-        default=(), item=GPU, metavar="0", shown="the first", help="GPU, by index or UUID."
+    workload: str = cli.argument("WORKLOAD", required=True)
+    params: tuple[str, ...] = cli.param_flag()
+    gpus: tuple[str, ...] = cli.what_flag(
+        default=(), item=cli.GPU, metavar="0", shown="the first", help="GPU, by index or UUID."
     )
-    device: str | None = what_flag(metavar="cpu", shown="a GPU if present", help="cpu, cuda or cuda:1.")
-    calls: int = how_flag(default=10, ge=1, le=MAX_CALLS, help="Calls to trace, back to back.")
-    warmup: int = how_flag(default=3, ge=0, le=MAX_CALLS, help="Warm-up calls.")
-    counters: Literal["auto", "ncu", "none"] = how_flag(
+    device: str | None = cli.what_flag(metavar="cpu", shown="a GPU if present", help="cpu, cuda or cuda:1.")
+    calls: int = cli.how_flag(default=10, ge=1, le=MAX_CALLS, help="Calls to trace, back to back.")
+    warmup: int = cli.how_flag(default=3, ge=0, le=MAX_CALLS, help="Warm-up calls.")
+    counters: Literal["auto", "ncu", "none"] = cli.how_flag(
         default="auto", help="Read hardware counters with ncu; `ncu` fails if they cannot be read."
     )
-    timeout_s: float = how_flag(default=120.0, gt=0, help="Time limit for the calls and for ncu.")
-    seed: int = seed_flag()
-    csv: Path | None = output_flag(metavar="FILE", help="Also write the kernels as CSV.")
-    perfetto: Path | None = output_flag(metavar="FILE", help="Also write a trace for ui.perfetto.dev.")
-    output_dir: Path = output_dir_flag()
-    print_commands: bool = output_flag(default=False, help="Only print command lines for ncu and nsys.")
+    timeout_s: float = cli.how_flag(default=120.0, gt=0, help="Time limit for the calls and for ncu.")
+    seed: int = cli.seed_flag()
+    csv: Path | None = cli.output_flag(metavar="FILE", help="Also write the kernels as CSV.")
+    perfetto: Path | None = cli.output_flag(metavar="FILE", help="Also write a trace for ui.perfetto.dev.")
+    output_dir: Path = cli.output_dir_flag()
+    print_commands: bool = cli.output_flag(default=False, help="Only print command lines for ncu and nsys.")
 
 
-@verb("trace", TraceFlags)
+@cli.verb("trace", TraceFlags)
 def trace_kernels(flags: TraceFlags) -> int:
     """Trace every kernel of a workload, with clocks, power and counters.
 
@@ -79,7 +67,7 @@ def trace_kernels(flags: TraceFlags) -> int:
 
 
 def build_request(flags: TraceFlags, machine: Machine) -> TraceSpec:
-    """Return what is to be traced; what makes no sense is said here."""
+    """Return what to trace; invalid combinations of flags are refused."""
     from assay.launch.tracing import ProfilerCalls, TraceSpec
     from assay.workloads import registry
 
@@ -87,7 +75,7 @@ def build_request(flags: TraceFlags, machine: Machine) -> TraceSpec:
     kind = device.partition(":")[0]
     if flags.counters == "ncu" and kind == "cpu":
         raise BadInput("--counters ncu needs a GPU; remove it to trace a CPU.")
-    named = parse_assignments(flags.params)
+    named = cli.parse_assignments(flags.params)
     subject = registry.resolve_subject(flags.workload, device_kind=kind, explicit=named)
     spec = subject.workload if subject.impl == "python" and ":" in subject.workload else subject.label
     calls = ProfilerCalls(
@@ -103,7 +91,7 @@ def build_request(flags: TraceFlags, machine: Machine) -> TraceSpec:
 
 
 def device_for(machine: Machine, gpus: tuple[str, ...], device: str | None) -> tuple[str, str | None]:
-    """Return the device that is meant and, of a GPU, the UUID that alone a process shall see."""
+    """Return the device and, for a GPU, the UUID that the process is restricted to."""
     from importlib.util import find_spec
 
     from assay.isolation.devices import choose_devices
@@ -121,8 +109,7 @@ def device_for(machine: Machine, gpus: tuple[str, ...], device: str | None) -> t
 
 
 def run_trace(job: TraceSpec, flags: TraceFlags, machine: Machine) -> tuple[Path, WorkloadTrace]:
-    """Trace, and keep what came out; of a trace that failed no folder is left."""
-    from assay.cli import show as screen
+    """Trace, and save the result; a failed trace leaves no folder."""
     from assay.cli.time import print_tail
     from assay.core.guardian import Guardian
     from assay.core.processes import stop_on_signals
@@ -135,7 +122,7 @@ def run_trace(job: TraceSpec, flags: TraceFlags, machine: Machine) -> tuple[Path
         if path is not None:
             check_writable(path)
     folder = run_folder.create_trace_folder(flags.output_dir.absolute())
-    line = StatusLine(screen.console(stderr=True), job.timeout_s)
+    line = StatusLine(show.console(stderr=True), job.timeout_s)
     try:
         with stop_on_signals(), Guardian():
             traced = trace_workload(job, folder, machine, line)
@@ -156,25 +143,20 @@ def run_trace(job: TraceSpec, flags: TraceFlags, machine: Machine) -> tuple[Path
 
 
 def show_trace(job: TraceSpec, folder: Path, traced: WorkloadTrace, *, as_json: bool) -> None:
-    """Put the result before the user."""
-    from assay.cli import show as screen
+    """Show the result."""
     from assay.core.values import SCHEMA_VERSION
     from assay.launch.tracing import profiler_commands
     from assay.monitor.kernel_trace.report import trace_page
-    from assay.reports.terminal import print_page
     from assay.store.run_folder import TRACE_KERNELS, TRACE_PERFETTO
 
     commands = profiler_commands(job.calls)
-    if as_json:
-        summary = traced.summary.model_dump(mode="json", exclude={"schema_version"})
-        data = {"schema": SCHEMA_VERSION, "folder": str(folder), **summary, "commands": commands}
-        click.echo(json.dumps(data, indent=2, ensure_ascii=False))
-    else:
-        print_page(trace_page(traced.summary), screen.console(stderr=False))
-        if job.calls.visible is not None:
-            click.echo()
-            show_commands(commands, as_json=False)
-    folder_text = screen.short_path(folder)
+    summary = traced.summary.model_dump(mode="json", exclude={"schema_version"})
+    data = {"schema": SCHEMA_VERSION, "folder": str(folder), **summary, "commands": commands}
+    show.print_result(data, trace_page(traced.summary), as_json=as_json)
+    if job.calls.visible is not None and not as_json:
+        click.echo()
+        show_commands(commands, as_json=False)
+    folder_text = show.short_path(folder)
     click.echo(
         f"Rows: {folder_text}/{TRACE_KERNELS}, trace for ui.perfetto.dev: {folder_text}/{TRACE_PERFETTO}", err=True
     )
@@ -183,7 +165,7 @@ def show_trace(job: TraceSpec, folder: Path, traced: WorkloadTrace, *, as_json: 
 def show_commands(commands: dict[str, str], *, as_json: bool) -> None:
     """Print command lines, each whole on a line, so that it can be copied."""
     if as_json:
-        click.echo(json.dumps(commands, indent=2, ensure_ascii=False))
+        show.print_json(commands)
         return
     for purpose, line in commands.items():
         click.echo(f"# {purpose}\n{line}")

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from assay.cli.commands import Verb
-from assay.cli.flag_table import VERBS
+from assay.cli.main import cli
 from assay.core.errors import BadInput
 from assay.experiments.energy.compare import (
     ComparedPoint,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from assay.core.values import Scalar
     from assay.experiments.energy.result import EnergyResult
 
-COMMAND = Verb("energy compare", VERBS["energy compare"])
+COMMAND = Verb("energy compare", cli.verbs["energy compare"])
 
 
 def put(folder: Path, found: EnergyResult) -> Path:

@@ -19,6 +19,7 @@ import itertools
 import string
 from collections import Counter
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from pydantic import Field, ValidationError, ValidationInfo, field_validator
@@ -42,10 +43,10 @@ from assay.workloads import registry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
     from assay.machine.model import Machine
 
+PACKAGED_CASES = Path(__file__).parents[1] / "cases.yaml"
 Placement: TypeAlias = Literal["near", "far", "any", "same"]
 Count: TypeAlias = int | Literal["all"]
 PLACEHOLDERS = ("gpus", "noise_gpus", "workload", "noise", "placement")
