@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from assay.core.results import IsolationLimit, make_check
 from assay.core.values import Isolation, Value
 from assay.isolation.binding import HeldIsolation, bind_process
-from assay.isolation.devices import kind_of
 from assay.isolation.placement import LEVELS, Allotment, RunningWorker, allot_cores, list_devices, overlap_limits
+from assay.machine.devices import kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
