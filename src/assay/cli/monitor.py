@@ -80,7 +80,7 @@ def record_sensors(flags: MonitorFlags) -> int:
 def build_options(flags: MonitorFlags) -> RecordingOptions:
     """Return what to record."""
     from assay.machine import nvidia
-    from assay.machine.vendor import GpuInventory
+    from assay.machine.model import GpuInventory
     from assay.monitor.options import RecordingOptions, check_interval, driver_origin, format_of, select_gpus
 
     if flags.gpu_only and flags.host_only:

@@ -48,8 +48,7 @@ if TYPE_CHECKING:
     from assay.isolation.placement import Allotment, Placement
     from assay.launch.workers import WorkerStarter
     from assay.machine.interference import ProcessSnapshot
-    from assay.machine.model import Machine
-    from assay.machine.vendor import Vendor
+    from assay.machine.model import Machine, Vendor
 
 PlacementsByLevel = dict["Isolation", "Placement"]
 

@@ -29,14 +29,13 @@ from assay.core.results import Disturbance, Interference, OutsideProcess, make_c
 from assay.core.values import Value
 from assay.machine import nvidia
 from assay.machine.linux import read_text_or_none
-from assay.machine.vendor import GpuProcess
+from assay.machine.model import GpuProcess
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
     from assay.core.results import Finding
-    from assay.machine.model import Machine
-    from assay.machine.vendor import Vendor
+    from assay.machine.model import Machine, Vendor
 
 
 ProcessKey = tuple[int, int]

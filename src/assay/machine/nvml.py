@@ -18,8 +18,19 @@ from collections import Counter
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
-from assay.machine.model import Gpu, GpuLink, GpuState, LinkPath, MigInstance, UnreachableGpu
-from assay.machine.vendor import GpuMeter, GpuProcess, GpuReading, NodeHint, PcieRate
+from assay.machine.model import (
+    Gpu,
+    GpuLink,
+    GpuMeter,
+    GpuProcess,
+    GpuReading,
+    GpuState,
+    LinkPath,
+    MigInstance,
+    NodeHint,
+    PcieRate,
+    UnreachableGpu,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -20,8 +20,7 @@ from assay.monitor.samples import WatchedGpu
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from assay.machine.model import Gpu
-    from assay.machine.vendor import GpuInventory
+    from assay.machine.model import Gpu, GpuInventory
 
 
 FileFormat: TypeAlias = Literal["jsonl", "json", "csv"]

@@ -22,7 +22,7 @@ from pydantic import Field, TypeAdapter
 
 from assay.core.results import Origin
 from assay.core.values import SCHEMA_VERSION, Value
-from assay.machine.vendor import GpuMeter, GpuProcess, GpuReading, PcieRate
+from assay.machine.model import GpuMeter, GpuProcess, GpuReading, PcieRate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -325,8 +325,7 @@ class CudaTimerSetup:
     def set_up(self, bound: BoundCall, options: TimingOptions, first: FirstCalls) -> TimedCall:
         """Find out what the function allows, and return its instruments."""
         from assay.timing.cuda import timers
-        from assay.timing.cuda.cupti import TraceTimer
-        from assay.timing.cuda.timers import GpuCallBatch, GraphTimer, QueueTimer
+        from assay.timing.cuda.timers import GpuCallBatch, GraphTimer, QueueTimer, TraceTimer
 
         device = self._device
         capability = timers.probe_capability(
