@@ -191,7 +191,7 @@ def recording_exit_code(recorded: RecordingOutcome, flags: MonitorFlags, *, part
 LIVE_INTERVAL_S = 0.5
 PLAIN_INTERVAL_S = 10.0
 QUIET_INTERVAL_S = 3600.0
-_HEADS = ("", "busy", "memory", "power", "temperature", "clock", "held back by", "processes")
+_HEADS = ("", "busy", "memory", "power", "temperature", "clock", "throttled by", "processes")
 
 
 @dataclass(frozen=True)
