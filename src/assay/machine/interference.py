@@ -416,7 +416,7 @@ def check_interference(machine: Machine, seconds: float = 1.0) -> list[Finding]:
     busy = "; ".join(complaint.message for complaint in observed.complaints)
     return [
         make_check(
-            f"Nobody else is busy here (listened for {seconds:g} s)",
+            f"No other processes interfere (observed for {seconds:g} s)",
             "no" if observed.complaints else "yes",
             busy or f"others used {(observed.outside_cores or 0.0):.2f} cores",
             fix="end or pause them, or measure with --on-interference wait" if observed.complaints else None,
