@@ -23,8 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from assay.experiments.base import find_experiment
-from assay.runner import conclude
+from assay.experiments.base import conclude, find_experiment
 from assay.store.run_folder import RunFolder
 from benchmarks.evidence_tables import table
 from benchmarks.resealing import reseal, reseal_plan

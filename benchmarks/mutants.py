@@ -47,14 +47,17 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "assay"
 MODULES = (
-    "stats/*.py", "timing/**/*.py", "joules/*.py", "isolation/*.py", "hosts/choose.py", "machine/devices.py",
+    "stats/*.py", "timing/**/*.py", "joules/*.py", "isolation/*.py", "hosts/offers.py", "machine/devices.py",
     "experiments/**/findings.py", "experiments/**/effects.py", "experiments/**/analysis.py",
     "experiments/power/characterize/study.py",
 )  # fmt: skip
 """Modules that decide in every line."""
-REPORTS = ("experiments/**/report.py", "experiments/compare/variance.py")
+REPORTS = (
+    "experiments/**/report.py", "experiments/compare/variance.py", "experiments/gate.py",
+    "experiments/scaling_prediction.py",
+)  # fmt: skip
 """Modules that also draw pages: of these, faults are drawn from what their conclusions are made of."""
-CONCLUSIONS = ("analyse", "finding", "headline")
+CONCLUSIONS = ("analyse", "answer", "compare", "finding", "headline", "ratio")
 """What the names of functions contain that conclude."""
 ON_GPU = (
     "timing/cuda/",
@@ -96,7 +99,7 @@ def module_faults(name: str) -> list[Fault]:
     source = (SOURCE / name).read_text(encoding="utf-8")
     definitions = dict(_definitions(ast.parse(source)))
     skipped = {entry.partition(":")[2] for entry in ON_GPU if entry.startswith(f"{name}:")}
-    if name.endswith("report.py"):
+    if any((SOURCE / name) in SOURCE.glob(pattern) for pattern in REPORTS):
         skipped |= definitions.keys() - _conclusions(definitions)
     lines = {n for gone in skipped for n in range(definitions[gone].lineno, (definitions[gone].end_lineno or 0) + 1)}
     return [fault for fault in faults(source) if fault.line not in lines]

@@ -20,9 +20,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from assay.experiments.base import find_experiment
+from assay.experiments.base import conclude, find_experiment
 from assay.experiments.power.rows import SWEEP_FILE, SweepRow
-from assay.runner import conclude
 from benchmarks import evidence
 from benchmarks.evidence_tables import table
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from assay.experiments.base import find_experiment
-from assay.runner import conclude
+from assay.experiments.base import conclude, find_experiment
 from assay.stats.sensor_intervals import ProcessReading, combine_processes
 
 if TYPE_CHECKING:

@@ -18,10 +18,10 @@ from assay.core.guardian import Guardian
 from assay.core.page import Page
 from assay.core.results import Disturbance, Finding, Findings, Interference, Missing, SubjectFacts
 from assay.core.values import Adaptive, Block, Done, Role, Subject, Trial, Value
-from assay.experiments.base import Report
+from assay.experiments.base import Report, RunResult
 from assay.launch.workers import RawSeries, TrialOutcome
 from assay.machine.detect import detect
-from assay.runner import RunResult, run
+from assay.runner import run
 from assay.store.records import Records
 from assay.store.run_folder import RunFolder, RunPlan
 from tests.experiments.energy.metered_world import World, config, gpus, options

@@ -19,26 +19,22 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-from pydantic import ValidationError
 
-from assay.core.errors import BadInput
 from assay.core.format import unit_of
 from assay.core.guardian import Guardian
 from assay.core.processes import raise_if_stop_requested, stop_on_signals
 from assay.core.results import STAND_IN, Note, Record, Window
-from assay.core.values import Block, Done, first_problem
-from assay.experiments.reporting import assess_quality, quality_lines
+from assay.core.values import Block, Done
+from assay.experiments.base import RunResult, conclude, options_of
 from assay.launch.monitoring import TrialMonitor, TrialObservations, stages_without_energy, token_costs
 from assay.monitor.statistics import missing_power_notes
 from assay.stats.intervals import slowest_rank, summarize_samples
-from assay.store.identity import with_identity
 from assay.timing.continuous import START_US
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from assay.core.page import Page
-    from assay.core.results import FailureCode, Findings, LostGpu, SubjectFacts, Summary
+    from assay.core.results import LostGpu, Summary
     from assay.core.values import Trial
     from assay.experiments.base import Experiment
     from assay.launch.trial import Launcher
@@ -70,55 +66,6 @@ class RunProgress(Protocol):
         """A trial has ended and is stored."""
 
 
-@dataclass(frozen=True)
-class RunResult:
-    """The result of a run; ``baselines`` are the IDs of trials that are no result on their own."""
-
-    findings: Findings
-    page: Page
-    records: Records
-    baselines: frozenset[str] = frozenset()
-
-    @property
-    def exit_code(self) -> int:
-        """0 done; 4 when trials failed, or every tuner, or a metered GPU was lost; 1 when a gate failed.
-
-        3 when nothing was measured because all was refused or skipped; 2 when the request was invalid.
-        """
-        if any(finding.gate == "failed" for finding in self.findings.findings):
-            return 1
-        states = {record.status for record in self.records}
-        all_invalid = states == {"failed"} and all(record.invalid_request for record in self.records)
-        if all_invalid or (states != {"failed"} and self._all_stages_are("bad_input")):
-            return BadInput.exit_code
-        skipped = [facts.skipped.code for facts in self._staged if facts.skipped is not None]
-        if "failed" in states or self.untuned or set(skipped) - {"machine_cannot"}:
-            return 4
-        if any(record.lost_gpus for record in self.records):
-            return 4
-        if self._all_stages_are("machine_cannot"):
-            return 3
-        counted = {record.status for record in self.records if record.trial not in self.baselines}
-        return 0 if "ok" in (counted or states) else 3
-
-    def _all_stages_are(self, code: FailureCode) -> bool:
-        """Return whether there are stages, and all of them were skipped for one reason."""
-        later = [facts.skipped for facts in self._staged if facts.subject]
-        return bool(later) and all(missing is not None and missing.code == code for missing in later)
-
-    @property
-    def _staged(self) -> list[SubjectFacts]:
-        """Facts about subjects in stages; the first is what all of them need, and does not count on its own."""
-        staged = [evidence for record in self.records if record.stages for evidence in record.evidence]
-        return [facts for evidence in staged for facts in evidence.subjects]
-
-    @property
-    def untuned(self) -> int:
-        """The number of tuners that ran if none of them found a configuration; 0 if one did, or none ran."""
-        tunings = [tuning for record in self.records for tuning in record.tunings]
-        return len(tunings) if all(tuning.config is None for tuning in tunings) else 0
-
-
 def run(
     experiment: Experiment[Any], folder: RunFolder, machine: Machine, launcher: Launcher, progress: RunProgress
 ) -> RunResult:
@@ -129,33 +76,6 @@ def run(
         loop = RunLoop(folder, launcher, progress, monitor)
         loop.to_the_end(lambda records: experiment.step(machine, options, records))
     return conclude(experiment, folder)
-
-
-def options_of(experiment: Experiment[Any], folder: RunFolder) -> Any:
-    """Return the options of a run.
-
-    Raises:
-        BadInput: Its plan is of another version of Assay, or of an experiment with other options.
-    """
-    try:
-        return experiment.options_type.model_validate(folder.plan.options)
-    except ValidationError as error:
-        raise BadInput(
-            f"{folder.path / 'plan.json'} has options of another version of Assay: {first_problem(error)}."
-        ) from None
-
-
-def conclude(experiment: Experiment[Any], folder: RunFolder) -> RunResult:
-    """Report on the records of a run folder, and write the findings."""
-    options = options_of(experiment, folder)
-    records = folder.records()
-    trials = [trial for decision in folder.decisions() for trial in decision.block.trials]
-    quality = assess_quality(records)
-    report = experiment.report(folder.machine, options, records)
-    findings = with_identity(report.findings, trials, folder.machine).model_copy(update={"quality": quality})
-    page = report.page.model_copy(update={"quality": (*report.page.quality, *quality_lines(quality))})
-    folder.keep_findings(findings, report.files)
-    return RunResult(findings, page, records, report.baselines)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pytest
 
 from assay.core import leases
@@ -63,8 +62,9 @@ def test_under_a_cap_calls_take_longer_and_joules_are_those_that_were_spent(
     capped_mhz = max(s.sm_mhz for s in fake.segments(0) if s.capped)
     assert capped_mhz < 1600
     assert fake.true_power_w(0, middle_s) <= CAP_W
-    assert np.median(records.samples(calls)) == pytest.approx(1e3 * MCYCLES / capped_mhz * 1e3, rel=0.05)
-    assert np.median(records.samples(beside)) == pytest.approx(1e3 * MCYCLES / 1980 * 1e3, rel=0.05)
+    # The shortest call: a busy machine lengthens the others.
+    assert records.samples(calls).min() == pytest.approx(1e3 * MCYCLES / capped_mhz * 1e3, rel=0.05)
+    assert records.samples(beside).min() == pytest.approx(1e3 * MCYCLES / 1980 * 1e3, rel=0.05)
     starts_us = records.samples(series_of(record, "timed on cuda:0", "start_us"))
     assert len(starts_us) == calls.n
     assert record.during is not None

@@ -147,16 +147,15 @@ class RemoteHook:
 
 def dispatch_remote(flags: HostFlags, hook: RemoteHook | None = None) -> int | None:
     """Return the exit code of the verb where it was sent to; null when it is to be run here."""
-    from assay.hosts import registry
-
-    name, partition = registry.parse_host(flags.on)
     host_rows = given_host_flags(flags)
-    if name == LOCAL:
+    if flags.on == LOCAL:
         if host_rows:
             raise BadInput(f"{host_rows[0].title} needs a remote host: add --on, such as --on slurm.")
         return None
     from assay.cli import rental
+    from assay.hosts import registry
 
+    name, partition = registry.parse_host(flags.on)
     if rental.host_rents(name):
 
         def carry(host: Host, changes: Mapping[str, object]) -> int:

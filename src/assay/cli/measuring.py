@@ -25,6 +25,7 @@ from assay.core.guardian import Guardian
 from assay.core.processes import stop_on_signals
 from assay.core.values import SCHEMA_VERSION, Counted, Done, first_problem
 from assay.core.yaml_input import read_settings
+from assay.experiments.base import options_of
 from assay.hosts.run_job import record_run
 from assay.launch.checkouts import check_out, set_up_checkouts
 from assay.launch.local import LocalStarter
@@ -32,7 +33,7 @@ from assay.launch.torchrun import Hub, serve_hub
 from assay.launch.trial import Launcher, TrialPlacement, compute_placements, predict_isolation
 from assay.machine.model import describe_differences
 from assay.reports.progress import describe_trial
-from assay.runner import options_of, run
+from assay.runner import run
 from assay.store.records import Records
 from assay.store.run_folder import RunFolder, RunFolderBusy, RunPlan
 from assay.worker.rendezvous import Torchrun
@@ -43,10 +44,9 @@ if TYPE_CHECKING:
     from pydantic import JsonValue
 
     from assay.core.values import Block, Trial
-    from assay.experiments.base import Experiment
+    from assay.experiments.base import Experiment, RunResult
     from assay.launch.workers import WorkerStarter
     from assay.machine.model import Machine
-    from assay.runner import RunResult
 
 
 class SeededOptions(Protocol):
@@ -214,7 +214,7 @@ def continue_run(
         show.print_result(show.result_data(findings, None), show.brief_page(findings), as_json=as_json)
         return findings.exit_code
     try:
-        return show_result(findings, folder.path, as_json=as_json)
+        return show.show_result(findings, folder.path, as_json=as_json)
     finally:
         if remembered:
             from assay.cli.history import import_into_history
@@ -235,17 +235,6 @@ def _measure(
         findings = run(experiment, folder, machine, launcher, progress)
         starter.exit_code = findings.exit_code
         return findings
-
-
-def show_result(findings: RunResult, folder: Path, *, as_json: bool) -> int:
-    """Show a result; if interrupted while the report is drawn, say that nothing is lost."""
-    try:
-        return show.show_and_save_result(findings, folder, as_json=as_json)
-    except StopRequested as stopped:
-        way_on = f"`assay report {show.short_path(folder)}` draws it"
-        raise StopRequested(
-            f"{stopped} while the report was drawn; everything measured is kept, and {way_on}."
-        ) from None
 
 
 @contextmanager

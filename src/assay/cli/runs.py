@@ -144,10 +144,8 @@ def redraw_report(flags: ReportFlags) -> int:
     run, perfetto, as_json = flags.run, flags.perfetto, flags.as_json
     if run.is_file():
         return report_recording(run, perfetto, as_json=as_json)
-    from assay.cli.measuring import show_result
-    from assay.experiments.base import find_experiment
+    from assay.experiments.base import conclude, find_experiment
     from assay.hosts.fleet import is_fleet
-    from assay.runner import conclude
     from assay.store.run_folder import RunFolder
 
     if is_fleet(run):
@@ -161,7 +159,7 @@ def redraw_report(flags: ReportFlags) -> int:
         raise BadInput(f"{run} has no records yet; `assay resume {run}` measures them.")
     if perfetto is not None:
         write_run_trace(folder.records(), run, perfetto)
-    return show_result(conclude(find_experiment(folder.plan.experiment), folder), folder.path, as_json=as_json)
+    return show.show_result(conclude(find_experiment(folder.plan.experiment), folder), folder.path, as_json=as_json)
 
 
 def write_run_trace(records: Records, run: Path, path: Path) -> None:

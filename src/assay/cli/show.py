@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from assay.core.errors import StopRequested
 from assay.core.values import SCHEMA_VERSION
 from assay.reports.progress import LiveProgress, PlainProgress
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from assay.core.page import Page
-    from assay.runner import RunResult
+    from assay.experiments.base import RunResult
 
 
 def console(*, stderr: bool) -> Console:
@@ -61,8 +62,18 @@ def short_path(path: Path) -> str:
     return str(path.relative_to(here)) if here != Path("/") and path.is_relative_to(here) else str(path)
 
 
-def show_and_save_result(findings: RunResult, folder: Path, *, as_json: bool) -> int:
-    """Write the report's files, show the result, and return the exit code."""
+def show_result(findings: RunResult, folder: Path, *, as_json: bool) -> int:
+    """Write the report's files, show the result, and return the exit code; if interrupted, say that nothing is lost."""
+    try:
+        return _show_result(findings, folder, as_json=as_json)
+    except StopRequested as stopped:
+        way_on = f"`assay report {short_path(folder)}` draws it"
+        raise StopRequested(
+            f"{stopped} while the report was drawn; everything measured is kept, and {way_on}."
+        ) from None
+
+
+def _show_result(findings: RunResult, folder: Path, *, as_json: bool) -> int:
     from assay.reports.documents import write_report
 
     write_report(findings.page, folder)
@@ -81,10 +92,8 @@ def show_and_save_result(findings: RunResult, folder: Path, *, as_json: bool) ->
 
 def brief_page(findings: RunResult) -> Page:
     """Return what fits a screen: the answer, the tables that carry it, and what went wrong."""
-    sections = [
-        s for s in findings.page.sections if s.title in {"Results", "What the command reported", "What went wrong"}
-    ]
-    return findings.page.model_copy(update={"sections": tuple(sections), "facts": ()})
+    sections = tuple(section for section in findings.page.sections if section.brief)
+    return findings.page.model_copy(update={"sections": sections, "facts": ()})
 
 
 def result_data(findings: RunResult, folder: Path | None) -> dict[str, JsonValue]:

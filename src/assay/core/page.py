@@ -238,6 +238,7 @@ class Section(Value):
 
     title: str
     elements: tuple[Element, ...]
+    brief: bool = Field(default=False, description="Shown on a terminal too: what carries the answer, and failures.")
 
 
 class Page(Value):

@@ -170,7 +170,12 @@ def compose_page(
         "commit": f"{machine.git_commit or 'none'}{' with changes' if machine.git_dirty else ''}",
     }
     failures = (*_failed_trials_table(records, trial_labels or {}), *_lost_gpu_lines(records))
-    all_sections = (*sections, Section(title="What went wrong", elements=failures))
+    answer, *rest = sections
+    all_sections = (
+        answer.model_copy(update={"brief": True}),
+        *rest,
+        Section(title="What went wrong", elements=failures, brief=True),
+    )
     return Page(
         title=title,
         lead=lead,

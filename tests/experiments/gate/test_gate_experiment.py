@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from assay.core.values import Block, Done
+from assay.experiments.base import RunResult
 from assay.experiments.gate import EXPERIMENT, build_answers, head_first, paired_ratio
-from assay.runner import RunResult
 from tests.experiments.gate.revisions import MACHINE, World, options, revision
 from tests.experiments.remembered import Remembered
 

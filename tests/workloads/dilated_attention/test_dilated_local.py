@@ -233,3 +233,24 @@ def test_inputs_and_gradients_may_lie_in_memory_as_they_like(backend: str) -> No
         out = dilated_attention(*inputs, **options)
         found.append([out, *torch.autograd.grad(out.sum(), inputs)])
     assert max(worst(*found)) <= 1e-13
+
+
+def test_our_kernel_refuses_a_backward_pass_in_float32_on_a_gpu_as_that_is_flash_attentions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from types import SimpleNamespace
+    from typing import cast
+
+    from assay.workloads import kernel_support
+    from assay.workloads.dilated_attention import backends
+
+    monkeypatch.setattr(kernel_support, "triton_device_kinds", lambda: ("cuda",))
+    shape = cast("Any", SimpleNamespace(fused=lambda tiling, backward: (tiling, backward)))
+
+    def resolve(dtype: str, *, grad: bool) -> object:
+        q = SimpleNamespace(dtype=f"torch.{dtype}", device=SimpleNamespace(type="cuda"), requires_grad=grad)
+        return backends.requested_backend("triton", q, shape)
+
+    with pytest.raises(BadInput, match=r"no backward pass in float32"):
+        resolve("float32", grad=True)
+    assert resolve("float32", grad=False) == resolve("bfloat16", grad=True) == (backends.TILINGS[0], "flash")

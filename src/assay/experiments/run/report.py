@@ -350,7 +350,7 @@ def _reported_sections(results: Sequence[SubjectResult]) -> list[Section]:
         },
         numeric=("median", "least", "most", "samples"),
     )
-    return [Section(title="What the command reported", elements=(table,))]
+    return [Section(title="What the command reported", elements=(table,), brief=True)]
 
 
 def _placement_elements(options: RunOptions, records: Records) -> tuple[Element, ...]:

@@ -224,6 +224,11 @@ def requested_backend(backend: str, q: Tensor, shape: CallShape) -> LocalBackend
             raise BadInput(f"The backend {backend} takes {', '.join(dtypes)}, not {name}.")
         if not has_device:
             raise BadInput(f"The backend {backend} runs on a GPU, not on {q.device.type}.")
+        if name not in MAX_ERROR and q.device.type == "cuda" and q.requires_grad:
+            raise BadInput(
+                f"The backend {backend} has no backward pass in {name}: it takes that of flash attention, which needs "
+                "bfloat16 or float16. Use one of these, or the backend math."
+            )
         return shape.fused(TILINGS[0], "flash")
     if backend not in {"cudnn", "flash"} or not kernel_support.is_triton_installed():
         return None

@@ -310,7 +310,8 @@ FOURTH_SLOT = "3"
 """The slot of the 4th GPU."""
 
 
-class TimeGain(NamedTuple):
+@dataclass(frozen=True)
+class TimeGain:
     """How much less time than a random one takes, as a share of that.
 
     The ends are null where chance is not known; then it is less than the geometric mean of all.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import astuple
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -308,7 +309,7 @@ def _advice_findings(study: FleetAnalysis) -> Iterator[Finding]:
         "advice",
         "it matters which GPU is asked for",
         verdicts.get(advice.answer, "unsure"),
-        None if advice.gain is None else _to_estimate(advice.gain, "", method, len(fleet.gpus)),
+        None if advice.gain is None else _to_estimate(astuple(advice.gain), "", method, len(fleet.gpus)),
         answer=advice.answer,
         best=None if best is None else fleet.name(best),
         uuid=None if best is None else fleet.gpus[best].uuid,
@@ -320,6 +321,6 @@ def _advice_findings(study: FleetAnalysis) -> Iterator[Finding]:
     if sentence is not None and advice.fourth is not None:
         low, high = advice.fourth.low or 0.0, advice.fourth.high or 0.0
         verdict: Verdict = "yes" if low > 0 else "no" if high < study.minimum_effect else "unsure"
-        estimate = _to_estimate(advice.fourth, "", method, len(fleet.gpus))
+        estimate = _to_estimate(astuple(advice.fourth), "", method, len(fleet.gpus))
         claim = "always asking for the 4th GPU saves time"
         yield _build_finding(study, "fourth", claim, verdict, estimate, sentence=sentence)
