@@ -58,8 +58,7 @@ def fingerprint() -> dict[str, Any]:
 def accuracy(torch: Any, bench: Any) -> dict[str, Any]:
     """Time each kernel in both states of the cache by Assay and by the trace, in turns."""
     import assay
-    from assay.timing.cuda.cupti import TraceTimer
-    from assay.timing.cuda.timers import GpuCallBatch, QueueTimer, slot_layout
+    from assay.timing.cuda.timers import GpuCallBatch, QueueTimer, TraceTimer, slot_layout
 
     results: dict[str, Any] = {}
     for name, call in {**kernels(torch), **spins(torch, bench)}.items():
@@ -99,8 +98,7 @@ def accuracy(torch: Any, bench: Any) -> dict[str, Any]:
 
 def blocks(torch: Any, bench: Any) -> dict[str, Any]:
     """Trace and stamp a spin on more and more thread blocks: does tracing itself take time for each block?"""
-    from assay.timing.cuda.cupti import TraceTimer
-    from assay.timing.cuda.timers import GpuCallBatch, GraphTimer, QueueTimer, slot_layout
+    from assay.timing.cuda.timers import GpuCallBatch, GraphTimer, QueueTimer, TraceTimer, slot_layout
 
     numbers = torch.zeros(1 << 20, dtype=torch.int32, device="cuda")
     positions = [position == "call" for position in slot_layout(8)]
@@ -128,8 +126,7 @@ def blocks(torch: Any, bench: Any) -> dict[str, Any]:
 def cost(torch: Any, bench: Any) -> dict[str, Any]:
     """Ask every timer for every kernel, in turns, with the trace beside; keep what it said and how long it took."""
     import assay
-    from assay.timing.cuda.cupti import TraceTimer
-    from assay.timing.cuda.timers import GpuCallBatch
+    from assay.timing.cuda.timers import GpuCallBatch, TraceTimer
 
     timers: dict[str, tuple[str, Callable[[Callable[[], object]], float]]] = {
         f"{r.name} | {r.setting}": (r.cache, r.time_us) for r in rivals(torch)

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "assay"
 MODULES = (
-    "stats/*.py", "timing/**/*.py", "joules/*.py", "isolation/*.py", "hosts/offers.py", "machine/cuda_devices.py",
+    "stats/*.py", "timing/**/*.py", "joules/*.py", "isolation/*.py", "hosts/offers.py", "machine/devices.py",
     "experiments/**/findings.py", "experiments/**/effects.py", "experiments/**/analysis.py",
     "experiments/power/characterize/study.py",
 )  # fmt: skip

@@ -95,8 +95,7 @@ def compile_all() -> None:
 
 def judge(bench: Any, calls: dict[str, Callable[[], object]], seed: int) -> list[dict[str, list[float]]]:
     """Trace every candidate once a round, in random order, with a cold cache; return the microseconds of each round."""
-    from assay.timing.cuda.cupti import TraceTimer
-    from assay.timing.cuda.timers import GpuCallBatch
+    from assay.timing.cuda.timers import GpuCallBatch, TraceTimer
 
     clocks = {name: TraceTimer(bench, GpuCallBatch(call, "cold", JUDGE_CALLS)) for name, call in calls.items()}
     order = list(clocks)

@@ -21,11 +21,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from assay.machine import nvidia
 from assay.monitor.client import Recording, StopRecording
-from assay.monitor.gpu_sampler import GpuSampler
-from assay.monitor.host_sampler import HostSampler
 from assay.monitor.options import RecordingOptions, driver_origin, select_gpus
 from assay.monitor.recorder import BackgroundSampler, Recorder
 from assay.monitor.recording_file import JsonlFormatter, read_recording
+from assay.monitor.samplers import GpuSampler, HostSampler
 from assay.monitor.samples import GpuSample
 from benchmarks import watch_gpu
 from tests.fakes.fake_nvml import FakeNvml, attached, hopper

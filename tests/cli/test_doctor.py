@@ -167,7 +167,7 @@ def test_missing_permissions_come_with_the_way_to_get_them(tmp_path: Path) -> No
     parameters.parent.mkdir(parents=True)
     parameters.write_text("RmProfilingAdminOnly: 1\n")
     rapl, limits, counters = doctor.check_permissions(with_gpu, tmp_path, user_id=1000)
-    assert (rapl.verdict, rapl.reason) == ("unsure", "this machine shows none")
+    assert (rapl.verdict, rapl.reason) == ("unsure", "this machine has none")
     assert (limits.verdict, counters.verdict) == ("no", "no")
     assert "NVreg_RestrictProfilingToAdminUsers=0" in str(counters.facts["fix"])
     assert [f.verdict for f in doctor.check_permissions(with_gpu, tmp_path, user_id=0)] == ["unsure", "yes", "yes"]

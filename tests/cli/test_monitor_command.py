@@ -397,7 +397,7 @@ def test_a_sensor_that_stops_answering_is_told_with_how_much_was_seen(two_gpus: 
         out, err = process.communicate(timeout=60)
     assert process.returncode == 0, err
     said = " ".join(out.split())
-    found = re.search(r"GPU 0, NVIDIA H200: (\d+) of (\d+) samples had power, as the card says", said)
+    found = re.search(r"GPU 0, NVIDIA H200: (\d+) of (\d+) samples had power, as reported", said)
     assert found is not None, out
     assert 0 < int(found[1]) < int(found[2])
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assay.core.errors import BadInput, MachineCannot
-from assay.isolation.devices import choose_devices, kind_of
 from assay.isolation.placement import list_devices
+from assay.machine.devices import choose_devices, kind_of
 from tests.machines import machine, machines
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from assay.core.errors import BadInput, MachineCannot
-from assay.isolation import devices
+from assay.machine import devices
 from assay.machine.model import MigInstance, UnreachableGpu
 from tests.machines import machine
 

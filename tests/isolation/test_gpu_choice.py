@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from assay.core.errors import BadInput, MachineCannot
 from assay.isolation.binding import allotment_environment
-from assay.isolation.devices import choose_devices
 from assay.isolation.placement import allot_cores, list_devices
 from assay.machine.detect import detect
+from assay.machine.devices import choose_devices
 from assay.machine.model import ControlGroupLimits, UnreachableGpu
 from tests.fakes import trees
 from tests.fakes.fake_nvml import attached

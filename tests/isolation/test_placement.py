@@ -14,11 +14,11 @@ from assay.isolation.placement import (
     LEVELS,
     Allotment,
     allot_cores,
-    group_count,
     includes_level,
     list_devices,
     parse_level,
 )
+from assay.machine.devices import group_count
 from tests.machines import machine, machines
 
 if TYPE_CHECKING:

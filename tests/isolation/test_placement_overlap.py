@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from assay.isolation.placement import RunningWorker, overlap_limits
-from assay.machine.cuda_devices import gpu_targets
+from assay.machine.devices import gpu_targets
 from assay.machine.model import Core, MigInstance
 from tests.machines import machine
 

@@ -8,7 +8,8 @@ import pytest
 
 from assay.core.errors import BadInput, MachineCannot
 from assay.core.values import HOST
-from assay.isolation.placement import allot_cores, group_count, share_cores, split_equally
+from assay.isolation.placement import allot_cores, share_cores, split_equally
+from assay.machine.devices import group_count
 from tests.machines import machine
 
 if TYPE_CHECKING:

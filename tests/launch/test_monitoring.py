@@ -14,9 +14,10 @@ from assay.core.processes import identify_process
 from assay.core.values import Adaptive, Role, Subject, Trial
 from assay.joules.sensor_model import SensorModel, save_sensor_model
 from assay.joules.trial_energy import ASSUMED_SENSOR_MODEL
-from assay.launch.monitoring import TrialMonitor, metered_gpus, trial_label
+from assay.launch.monitoring import TrialMonitor, trial_label
 from assay.launch.workers import RawSeries, TrialOutcome
 from assay.machine.detect import detect
+from assay.machine.devices import metered_gpus
 from assay.monitor.recording_file import read_recording
 from assay.monitor.samples import Mark
 from tests.fakes.fake_nvml import attached, hopper
@@ -154,8 +155,8 @@ def test_the_recorder_is_gone_after_the_run(tmp_path: Path) -> None:
 def test_the_gpus_of_a_trial_are_whole_ones_by_number(make_fake_nvml: MakeFakeNvml) -> None:
     with attached(make_fake_nvml([hopper(), hopper()])):
         machine = detect()
-    assert list(metered_gpus(machine, trial("cuda:1"))) == [1]
-    assert metered_gpus(machine, trial("cpu:0")) == {}
+    assert list(metered_gpus(machine, trial("cuda:1").watched)) == [1]
+    assert metered_gpus(machine, trial("cpu:0").watched) == {}
 
 
 def test_a_metered_gpu_that_is_lost_is_named_in_the_record_and_in_those_after_it(

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assay.core.errors import BadInput, MachineCannot
-from assay.machine.cuda_devices import AllGpusHidden, cuda_order
+from assay.machine.devices import AllGpusHidden, cuda_order
 from assay.machine.model import Gpu, MigInstance
 
 if TYPE_CHECKING:

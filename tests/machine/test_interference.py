@@ -23,7 +23,7 @@ from assay.machine.interference import (
     find_outside_activity,
     take_snapshot,
 )
-from assay.machine.vendor import GpuProcess as OnGpu
+from assay.machine.model import GpuProcess as OnGpu
 from tests.fakes.fake_nvml import GpuProcess, attached
 from tests.fakes.trees import write
 from tests.machine.process_trees import TICK_S, World

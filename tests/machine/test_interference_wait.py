@@ -17,7 +17,7 @@ from assay.machine.interference import (
     observe_disturbance,
     take_snapshot,
 )
-from assay.machine.vendor import GpuProcess
+from assay.machine.model import GpuProcess
 from tests.machines import machine
 from tests.running import function, quickly, role
 

@@ -19,7 +19,7 @@ from tests.fakes.trees import eight_gpus_on_two_nodes, two_sockets_with_smt, wit
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from assay.machine.vendor import Vendor
+    from assay.machine.model import Vendor
     from tests.fakes.plugin import MakeFakeNvml
 
 NOT_SUPPORTED, NO_PERMISSION, DRIVER_NOT_LOADED, GPU_IS_LOST, UNKNOWN = 3, 4, 9, 15, 999

@@ -10,7 +10,7 @@ import pytest
 
 from assay.core.errors import MachineCannot
 from assay.machine import nvidia
-from assay.machine.vendor import GpuMeter, GpuReading, PcieRate
+from assay.machine.model import GpuMeter, GpuReading, PcieRate
 from tests.fakes.fake_nvml import FakeNvml, Gpu, GpuProcess, MigInstance, ampere, attached, hopper, volta
 
 if TYPE_CHECKING:

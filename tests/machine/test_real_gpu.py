@@ -8,10 +8,9 @@ import time
 import pytest
 
 from assay.core.errors import MachineCannot
-from assay.isolation.devices import choose_devices
 from assay.machine import nvidia
-from assay.machine.cuda_devices import AllGpusHidden, cuda_order
 from assay.machine.detect import detect
+from assay.machine.devices import AllGpusHidden, choose_devices, cuda_order
 from assay.machine.interference import find_outside_activity, take_snapshot
 from assay.machine.model import Machine, describe_differences
 

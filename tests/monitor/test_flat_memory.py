@@ -15,11 +15,10 @@ import pytest
 
 from assay.machine import nvidia
 from assay.monitor.client import StopRecording
-from assay.monitor.gpu_sampler import GpuSampler
-from assay.monitor.host_sampler import HostSampler
 from assay.monitor.recorder import BackgroundSampler, Recorder
 from assay.monitor.recording_file import RecordingFile, formatter_for
 from assay.monitor.recording_file import read_header as header_of
+from assay.monitor.samplers import GpuSampler, HostSampler
 from tests.fakes.fake_nvml import GpuProcess, attached, hopper
 from tests.monitor.pacing import VirtualPace, at_once, header
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from assay.machine import nvidia
 from assay.monitor.client import StopRecording
-from assay.monitor.gpu_sampler import COUNTER_WRAP, GIVE_UP_AFTER, PCIE_WRAP_LIMIT_S, ByteCounter, GpuSampler
 from assay.monitor.recorder import BackgroundSampler
+from assay.monitor.samplers import COUNTER_WRAP, GIVE_UP_AFTER, PCIE_WRAP_LIMIT_S, ByteCounter, GpuSampler
 from assay.monitor.samples import GpuLost, GpuMeterSample, GpuPcie, GpuProcesses, GpuSample
 from assay.monitor.statistics import summarise
 from tests.fakes.fake_nvml import FakeNvml, GpuProcess, ampere, attached, hopper, volta
@@ -216,7 +216,7 @@ def test_what_fails_for_a_moment_is_asked_again(make_fake_nvml: MakeFakeNvml) ->
 
 
 def test_a_recording_of_a_fake_says_so() -> None:
-    from assay.machine.vendor import GpuInventory
+    from assay.machine.model import GpuInventory
     from assay.monitor.options import driver_origin
 
     assert driver_origin(GpuInventory(driver="580.00-assay-fake")) == "fake"

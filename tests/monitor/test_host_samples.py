@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from assay.monitor.host_sampler import (
+from assay.monitor.samplers import (
     CpuUsage,
     HostSampler,
     RaplCounters,
@@ -117,7 +117,7 @@ def test_a_cpu_that_was_switched_on_meanwhile_is_left_out_until_it_was_seen_twic
 
 
 def test_an_idle_time_that_goes_back_is_not_a_negative_share() -> None:
-    from assay.monitor.host_sampler import CpuSnapshot, CpuTicks
+    from assay.monitor.samplers import CpuSnapshot, CpuTicks
 
     before, after = CpuSnapshot({-1: CpuTicks(100, 500, 5)}), CpuSnapshot({-1: CpuTicks(99, 510, 4)})
     assert cpu_usage_between(before, after) == CpuUsage(cpu_percent=0.0, steal_percent=0.0)

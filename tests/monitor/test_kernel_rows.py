@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from assay.monitor import perfetto
-from assay.monitor.kernel_trace import kineto
+from assay.monitor.kernel_trace import rows as kernel_rows
 from assay.monitor.kernel_trace.report import CALL_ROWS, KERNEL_ROWS, OPERATOR_ROWS, build_timeline, with_sensors
 from assay.monitor.kernel_trace.rows import KernelRow, calls_as_rows, format_csv
 from assay.monitor.perfetto import write_events
@@ -59,7 +59,7 @@ def test_each_kernel_and_copy_is_a_row_of_the_call_that_launched_it() -> None:
 
 def test_rows_lie_on_the_hosts_clock_within_the_error_that_is_told() -> None:
     rough = (span(AT_NS, before_us=9.0, after_us=30.0), span(AT_NS + 60_000, before_us=30.0, after_us=1.0))
-    clock = kineto.fit_clock(EVENTS, rough)
+    clock = kernel_rows.fit_clock(EVENTS, rough)
     assert clock is not None
     assert clock.error_us == pytest.approx(5.0, abs=0.01)
     assert abs(clock.host_ns(BASE_US + 100.0) - (AT_NS + 100_000)) <= 5_000
@@ -67,10 +67,10 @@ def test_rows_lie_on_the_hosts_clock_within_the_error_that_is_told() -> None:
 
 def test_a_clock_that_drifts_is_told_with_its_whole_error() -> None:
     drifting = (span(AT_NS), span(AT_NS + 160_000))
-    clock = kineto.fit_clock(EVENTS, drifting)
+    clock = kernel_rows.fit_clock(EVENTS, drifting)
     assert clock is not None
     assert clock.error_us > 50
-    assert kineto.fit_clock([], CALLS_MADE) is None
+    assert kernel_rows.fit_clock([], CALLS_MADE) is None
 
 
 def test_on_a_cpu_the_outermost_operators_are_the_rows() -> None:

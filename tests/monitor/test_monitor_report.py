@@ -76,9 +76,9 @@ def test_power_is_drawn_above_what_held_the_clock_back_and_what_was_marked() -> 
     assert isinstance(power, Timeline)
     assert [line.label for line in power.lines] == ["instant", "average of a second"]
     bars = {(bar.lane, bar.label): (bar.start_s, bar.end_s) for bar in power.bars}
-    assert bars["held back", "power cap"] == (3.0, 6.0)
+    assert bars["throttled", "power cap"] == (3.0, 6.0)
     assert bars["marks", "epoch 1"] == (2.0, 6.0)
-    assert ("held back", "idle") not in bars
+    assert ("throttled", "idle") not in bars
 
 
 def test_the_bar_of_a_lost_gpu_ends_where_it_was_last_seen_and_says_why() -> None:
@@ -134,8 +134,8 @@ def test_bytes_are_told_in_megabytes_and_null_stays_null() -> None:
     rows = {row[0]: row for table in tables for row in table.rows}
     assert rows["PCIe sent"][1] == "MB"
     assert rows["PCIe sent"][2] == 9900.0
-    _, busy, memory, mean_w, most_w, *rest = rows["1, Example"]
-    assert (busy, memory, most_w, rest) == (None, None, 50.0, [None, None, None])
+    _, clock, busy, memory, mean_w, most_w, *rest = rows["1, Example"]
+    assert (busy, memory, most_w, clock, rest) == (None, None, 50.0, None, [None, None])
     assert mean_w == pytest.approx(50.0)
 
 

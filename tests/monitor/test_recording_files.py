@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from assay.core.errors import BadInput, MachineCannot
-from assay.machine.vendor import GpuProcess
+from assay.machine.model import GpuProcess
 from assay.monitor.options import format_of
 from assay.monitor.recording_file import RecordingFile, formatter_for, read_header, read_recording, read_window
 from assay.monitor.samples import (

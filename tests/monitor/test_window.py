@@ -92,7 +92,7 @@ def test_heat_is_a_complaint_and_the_power_cap_only_told() -> None:
     hot: list[RecordingLine] = [*(gpu(t / 10, throttle=("too hot (hardware)",) if t < 5 else ()) for t in range(11))]
     seen = seen_in(hot, seconds((0.0, 1.0)))
     assert seen.gpus[0].throttled_s == pytest.approx(0.5)
-    assert "held back for 50% of the time: too hot" in seen.complaints[0].message
+    assert "throttled for 50% of the time: too hot" in seen.complaints[0].message
     capped: list[RecordingLine] = [*(gpu(t / 10, throttle=("power cap",)) for t in range(11))]
     seen = seen_in(capped, seconds((0.0, 1.0)))
     assert seen.gpus[0].throttled_s == 1.0

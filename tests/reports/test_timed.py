@@ -24,7 +24,7 @@ MEASURED = Measurement(
     busy_us=us(13.6), span_us=us(14.2), call_us=us(995.0, 0.02), cycles=us(26_900.0), decisive="busy_us",
     instrument_error_us=0.3, operations=2, precision_wanted=0.01, precision_reached=0.004, stopped="precise enough",
     shape="steady", warmed_up=True, clock=ClockSummary(mhz_low=1500, mhz=1800, mhz_high=1980), samples=1234, calls=40,
-    took_s=0.31, notes=("the clock was held back (power cap): read times together with cycles",),
+    took_s=0.31, notes=("the clock was throttled (power cap): read times together with cycles",),
 )  # fmt: skip
 
 COMPARED = Comparison(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from assay.timing import compare, conditions, interleaved, measure, pick, sampling
+from assay.timing import setup as timing_setup
 from assay.timing.conditions import ContextSwitchCounter
 from assay.timing.sampling import SampleBatch, Samples
 from assay.timing.setup import FirstCalls, TimedCall
@@ -109,8 +110,7 @@ class KnownRig:
 
     def install(self, patch: pytest.MonkeyPatch) -> None:
         """Be the rig of every device."""
-        for module in (compare, measure, pick):
-            patch.setattr(module, "select_timer_setup", lambda _options: self)
+        patch.setattr(timing_setup, "select_timer_setup", lambda _options: self)
 
 
 def nothing() -> None:

@@ -99,7 +99,7 @@ def test_without_a_wish_nothing_is_held(fake_nvml: FakeNvml, fake_pynvml: object
 
 def test_a_core_that_was_taken_away_often_is_told_of() -> None:
     (note,) = describe_switches(100, 2.0)
-    assert note.startswith("others are busy here: the core was taken away 100 times in 2 s")
+    assert note.startswith("other processes interfere: 100 involuntary context switches in 2 s")
 
 
 def test_a_few_switches_or_seldom_ones_are_not_worth_a_word() -> None:

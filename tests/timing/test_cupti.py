@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from assay.timing.cuda.cupti import GpuActivity, split_calls
+from assay.timing.cuda.timers import GpuActivity, split_calls
 
 BEGIN, END = "assay_begin", "assay_end"
 

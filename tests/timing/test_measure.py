@@ -132,7 +132,7 @@ def test_a_clock_that_is_held_back_is_noted_with_its_reasons(known: Any) -> None
     assert result.clock.before == result.clock.after == held
     assert result.clock.throttle == ("power cap",)
     assert result.clock.throttled_share == 1.0
-    assert "the clock was held back (power cap): read times together with cycles" in result.notes
+    assert "the clock was throttled (power cap): read times together with cycles" in result.notes
 
 
 def test_only_the_times_asked_for_are_given_and_the_decisive_one(known: Any) -> None:

@@ -233,7 +233,7 @@ def test_a_clock_that_is_held_back_is_noted_on_a_gpu_only(measured: Callable[...
 
     options = {"precision": 0.5, "reader": held}
     on_gpu, on_cpu = (measured(Tape([STEADY]), device=device, options=options) for device in ("cuda:0", "cpu"))
-    assert on_gpu.notes == ("the clock was held back (heat): read times together with cycles",)
+    assert on_gpu.notes == ("the clock was throttled (heat): read times together with cycles",)
     assert on_gpu.series["throttled"] == (1.0,) * 16
     assert (on_cpu.notes, "throttled" in on_cpu.series) == ((), False)
 
@@ -295,13 +295,16 @@ def test_what_a_reader_should_know_is_said_in_whole_sentences() -> None:
     assert said(shape="drift") == ["the times drift: the median is that of this window"]
     assert said(shape="bursts") == ["there are bursts of long times; the median does not show them"]
     (torn,) = said(between(10.0, 13.0, every=6)(0, 240), "drift")
-    assert torn == "the times switch between two levels, 10 µs and 13 µs (50% of the time): no one number tells both"
+    assert (
+        torn
+        == "the times switch between two levels, 10 µs and 13 µs (50% of the time): no single number describes both"
+    )
 
     def held() -> GpuSnapshot:
         return GpuSnapshot(uuid="GPU-1", throttle=("power cap", "heat"))
 
     assert said(reader=held, on_gpu=False) == []
-    assert said(reader=held) == ["the clock was held back (power cap, heat): read times together with cycles"]
+    assert said(reader=held) == ["the clock was throttled (power cap, heat): read times together with cycles"]
 
 
 # Warm-up

@@ -14,7 +14,7 @@ import assay.timing.cuda.device
 from assay.core.errors import BadInput, TrialFailed
 from assay.core.results import GpuSnapshot
 from assay.timing import do_bench, interleaved, pick
-from assay.timing.cuda import cupti, timers
+from assay.timing.cuda import timers
 from assay.timing.options import TimingOptions
 from assay.timing.processes import combine_processes
 from assay.timing.results import ClockSummary, Pick, PickCandidate, describe_precision, describe_scope, format_clock
@@ -228,8 +228,8 @@ class Gpu:
         known = SimpleNamespace(error_us={"graph": 0.1, "queue": 0.2})
         bench = SimpleNamespace(calibration=known, finish=lambda _: None, overwrite_cache=self._overwrite)
         patch.setattr(assay.timing.cuda.device, "gpu_timing_device", lambda _: bench)
-        for module, kind in ((timers, "GraphTimer"), (timers, "QueueTimer"), (cupti, "TraceTimer")):
-            patch.setattr(module, kind, lambda _, work, kind=kind: SimpleNamespace(kind=kind, work=work))
+        for kind in ("GraphTimer", "QueueTimer", "TraceTimer"):
+            patch.setattr(timers, kind, lambda _, work, kind=kind: SimpleNamespace(kind=kind, work=work))
         self._patch = patch
         self.rig = CudaTimerSetup(0)
 

@@ -50,7 +50,7 @@ def test_switches_and_seconds_are_counted_from_when_counting_began(monkeypatch: 
     monkeypatch.setattr(conditions, "resource", usage)
     monkeypatch.setattr(conditions, "time", SimpleNamespace(perf_counter=lambda: next(seconds)))
     (note,) = conditions.ContextSwitchCounter().notes()
-    assert "away 10 times in 0.5 s" in note
+    assert "10 involuntary context switches in 0.5 s" in note
 
 
 def test_what_nobody_says_is_one_process_and_no_rounds() -> None:

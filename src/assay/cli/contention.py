@@ -113,7 +113,7 @@ def measure_contention(flags: ContentionRunFlags) -> int:
 def build_options(flags: ContentionRunFlags, machine: Machine) -> ContentionOptions:
     """Return the options that the flags mean on this machine."""
     from assay.experiments.contention.plan import fit_to_budget
-    from assay.isolation.devices import kind_of
+    from assay.machine.devices import kind_of
     from assay.tuners.base import can_tune
 
     devices = flags.choose_devices(machine)
@@ -248,7 +248,7 @@ def measure_matrix(flags: MatrixFlags) -> int:
 def build_matrix_options(flags: MatrixFlags, machine: Machine) -> MatrixOptions:
     """Return the options that the flags mean on this machine."""
     from assay.core.format import format_duration
-    from assay.isolation.devices import kind_of
+    from assay.machine.devices import kind_of
     from assay.workloads import registry
 
     devices = flags.choose_first_device(machine)

@@ -57,7 +57,7 @@ def run_doctor(machine: Machine, gpus: tuple[str, ...], touch: Callable[[str], N
 
 def test_gpus(machine: Machine, gpus: tuple[str, ...], touch: Callable[[str], None]) -> tuple[Gpu, ...]:
     """Return the requested GPUs, after running a kernel on each."""
-    from assay.isolation.devices import choose_devices
+    from assay.machine.devices import choose_devices
 
     devices = set(choose_devices(machine, gpus=gpus)) if gpus else set()
     chosen = tuple(gpu for gpu in machine.gpus if f"cuda:{gpu.index}" in devices)

@@ -214,7 +214,7 @@ def _gpu_override(config: EnergyConfig, machine: Machine, words: Sequence[str]) 
 
 def gpu_indices(machine: Machine, words: Sequence[str]) -> list[int]:
     """Return GPUs by their numbers, which may be named by their UUIDs."""
-    from assay.isolation.devices import choose_devices
+    from assay.machine.devices import choose_devices
 
     if all(word.isdecimal() for word in words):
         return [int(word) for word in words]

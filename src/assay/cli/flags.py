@@ -497,7 +497,7 @@ class DeviceFlags(Flags):
 
     def choose_devices(self, machine: Machine) -> tuple[str, ...]:
         """Return the requested devices; by default all GPUs, or all groups of cores where there is none."""
-        from assay.isolation.devices import choose_devices
+        from assay.machine.devices import choose_devices
 
         return choose_devices(machine, gpus=self.gpus, devices=self.devices, cpu_groups=self.cpu_groups)
 
@@ -512,7 +512,7 @@ class DeviceFlags(Flags):
         Raises:
             BadInput: Several devices are named.
         """
-        from assay.isolation.devices import choose_devices
+        from assay.machine.devices import choose_devices
 
         groups = self.cpu_groups or (None if self.devices and self.devices != ("cpu",) else 1)
         device = choose_devices(machine, gpus=self.gpus, devices=self.devices, cpu_groups=groups)[0]

@@ -22,7 +22,6 @@ from assay.core.leases import new_lease_id
 from assay.core.processes import stop_on_signals
 from assay.core.values import Subject
 from assay.experiments.gate import QUICK_BUDGET_S, QUICK_DURATION_S, QUICK_RESTARTS, DecideOn, GateOptions
-from assay.isolation.devices import kind_of
 from assay.launch.checkouts import (
     Checkouts,
     Revision,
@@ -35,6 +34,7 @@ from assay.launch.checkouts import (
     working_folder,
 )
 from assay.launch.worktrees import GitError, run_git
+from assay.machine.devices import kind_of
 from assay.workloads import registry
 from assay.workloads.function import FunctionWorkload, is_function_spec
 

@@ -80,7 +80,7 @@ def record_sensors(flags: MonitorFlags) -> int:
 def build_options(flags: MonitorFlags) -> RecordingOptions:
     """Return what to record."""
     from assay.machine import nvidia
-    from assay.machine.vendor import GpuInventory
+    from assay.machine.model import GpuInventory
     from assay.monitor.options import RecordingOptions, check_interval, driver_origin, format_of, select_gpus
 
     if flags.gpu_only and flags.host_only:
@@ -191,7 +191,7 @@ def recording_exit_code(recorded: RecordingOutcome, flags: MonitorFlags, *, part
 LIVE_INTERVAL_S = 0.5
 PLAIN_INTERVAL_S = 10.0
 QUIET_INTERVAL_S = 3600.0
-_HEADS = ("", "busy", "memory", "power", "temperature", "clock", "held back by", "processes")
+_HEADS = ("", "busy", "memory", "power", "temperature", "clock", "throttled by", "processes")
 
 
 @dataclass(frozen=True)

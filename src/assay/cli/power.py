@@ -44,8 +44,8 @@ from assay.experiments.power.sweep.plan import (
     plan_changes,
     settable_gpu,
 )
-from assay.isolation.devices import kind_of
 from assay.machine import nvidia
+from assay.machine.devices import kind_of
 from assay.machine.doctor import missing_rights
 from assay.workloads import registry
 

@@ -86,7 +86,7 @@ def run_workloads(flags: RunFlags) -> int:
 def build_options(flags: RunFlags, machine: Machine) -> RunOptions:
     """Return the options that the flags mean on this machine."""
     from assay.experiments.run.plan import reference_subjects, repeat_trials
-    from assay.isolation.devices import kind_of
+    from assay.machine.devices import kind_of
     from assay.worker.rendezvous import Torchrun, devices_of_ranks
 
     devices, ranks = flags.choose_devices(machine), rank_count(flags.ranks)

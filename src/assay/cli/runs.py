@@ -79,8 +79,8 @@ def workload_rows() -> list[dict[str, Any]]:
 def device_rows() -> list[dict[str, Any]]:
     """Return the GPUs and the groups of cores that runs may name."""
     from assay.isolation.placement import allot_cores, list_devices
-    from assay.machine.cuda_devices import gpu_targets
     from assay.machine.detect import detect
+    from assay.machine.devices import gpu_targets
 
     machine = detect()
     gpus = {name: target.title for name, target in gpu_targets(machine).items()}

@@ -98,7 +98,7 @@ def build_options(flags: PredictFlags, machine: Machine) -> PredictionOptions:
     """Return the options that the flags mean on this machine."""
     from assay.experiments.scaling.prediction import parse_link
     from assay.experiments.scaling_prediction import PredictionCell, cell_problem, list_cells, list_impossible_cells
-    from assay.isolation.devices import kind_of
+    from assay.machine.devices import kind_of
 
     device = flags.choose_devices(machine)[0]
     kind = kind_of(device)

@@ -226,7 +226,7 @@ def build_options(flags: ScalingRunFlags, machine: Machine) -> ScalingOptions:
     from assay.experiments.scaling.findings import GATE_REPEATS
     from assay.experiments.scaling.plan import check_shapes, describe_skipped, list_shapes, list_skipped
     from assay.experiments.scaling.prediction import parse_link
-    from assay.isolation.devices import kind_of
+    from assay.machine.devices import kind_of
     from assay.worker.rendezvous import Torchrun
 
     torchrun = Torchrun.from_environment()
@@ -423,9 +423,9 @@ def run_checks(machine: Machine, torchrun: Torchrun | None, ranks: int, flags: S
     from assay.core.guardian import Guardian
     from assay.core.processes import stop_on_signals
     from assay.experiments.scaling.self_test import build_self_test, judge_self_test
-    from assay.isolation.devices import choose_devices
     from assay.launch.torchrun import Hub
     from assay.launch.trial import Launcher
+    from assay.machine.devices import choose_devices
 
     home_folder()
     chosen = choose_devices(machine, gpus=flags.gpus, devices=flags.devices)

@@ -144,7 +144,7 @@ def apply_provider_alias(flags: ThresholdRunFlags) -> ThresholdRunFlags:
 
 def build_options(flags: ThresholdRunFlags, machine: Machine) -> ThresholdOptions:
     """Return the options that the flags mean on this machine."""
-    from assay.isolation.devices import kind_of
+    from assay.machine.devices import kind_of
 
     device, groups = flags.choose_one_device(machine)
     kind = kind_of(device)

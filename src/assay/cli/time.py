@@ -163,7 +163,7 @@ def gpu_uuids(device: str) -> tuple[str, ...]:
     """Return the UUID of the whole GPU that a device of CUDA's is; nothing for a CPU."""
     from assay.launch.one_shot import subprocess_environment
     from assay.machine import nvidia
-    from assay.machine.cuda_devices import cuda_order
+    from assay.machine.devices import cuda_order
 
     kind, _, number = device.partition(":")
     if kind != "cuda":

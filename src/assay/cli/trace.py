@@ -94,8 +94,7 @@ def device_for(machine: Machine, gpus: tuple[str, ...], device: str | None) -> t
     """Return the device and, for a GPU, the UUID that the process is restricted to."""
     from importlib.util import find_spec
 
-    from assay.isolation.devices import choose_devices
-    from assay.machine.cuda_devices import gpu_targets
+    from assay.machine.devices import choose_devices, gpu_targets
 
     if device is not None and device not in {"cpu", "cpu:0"} and not device.startswith("cuda"):
         raise BadInput(f"--device must be cpu, cuda or cuda:N, not {device!r}.")

@@ -19,7 +19,7 @@ from assay.monitor.samples import POWER_QUANTITIES
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from assay.machine.vendor import GpuReading
+    from assay.machine.model import GpuReading
     from assay.monitor.statistics import LevelStatistics, MonitorStatistics, SourceStatistics
 
 ACTIVE_PERCENT = 5.0

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from assay.core.results import IsolationLimit
+from assay.core.values import Isolation  # noqa: TC001 - the probe reads HeldIsolation from JSON
 from assay.isolation.placement import LEVELS, includes_level
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from assay.core.values import Isolation
     from assay.isolation.placement import Allotment
 
 THREAD_VARIABLES = (

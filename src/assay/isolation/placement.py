@@ -24,16 +24,16 @@ from typing import TYPE_CHECKING, get_args
 
 from pydantic import Field
 
-from assay.core.errors import BadInput, MachineCannot, suggest_nearest
+from assay.core.errors import BadInput, suggest_nearest
 from assay.core.format import format_list
 from assay.core.results import IsolationLimit, Note
 from assay.core.values import HOST, Isolation, Value
-from assay.machine.cuda_devices import gpu_targets
+from assay.machine.devices import gpu_targets, group_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from assay.machine.cuda_devices import GpuTarget
+    from assay.machine.devices import GpuTarget
     from assay.machine.model import Core, Machine
 
 
@@ -74,20 +74,6 @@ def share_cores(
     for device, count in workers.items():
         allotted.update(_share_to_workers(device, shares, count))
     return allotted, tuple(shares.notes)
-
-
-def group_count(machine: Machine, requested: int | None) -> int:
-    """Return the number of groups the cores are split into: as requested, else two, else one on a single core."""
-    cores = len(machine.cores)
-    if requested is None:
-        return min(2, cores)
-    if requested < 1:
-        raise BadInput(f"{requested} groups of cores make no sense; ask for one or more.")
-    if requested > cores:
-        raise MachineCannot(
-            f"{requested} groups of cores need {requested} physical cores; this process may use {cores}."
-        )
-    return requested
 
 
 def split_equally(cores: Cores, count: int, *, keep: bool = False, least: int = 1) -> list[Cores]:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from assay.core.results import IsolationLimit, make_check
-from assay.core.values import Isolation, Value
+from pydantic import TypeAdapter
+
+from assay.core.results import make_check
 from assay.isolation.binding import HeldIsolation, bind_process
-from assay.isolation.devices import kind_of
 from assay.isolation.placement import LEVELS, Allotment, RunningWorker, allot_cores, list_devices, overlap_limits
+from assay.machine.devices import kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from assay.core.results import Finding, IsolationCode
+    from assay.core.values import Isolation
     from assay.machine.model import Machine
 
 PROBE_TIMEOUT_S = 30
@@ -41,7 +42,7 @@ def probe_full_isolation(machine: Machine, devices: tuple[str, ...]) -> list[Hel
         timeout=PROBE_TIMEOUT_S,
         check=True,
     )
-    held = [_HeldReport.model_validate(report).held for report in json.loads(result.stdout)]
+    held = _HELD.validate_json(result.stdout)
     workers = [
         RunningWorker(
             allotment.device,
@@ -76,7 +77,8 @@ def check_isolation(machine: Machine, devices: tuple[str, ...] = ()) -> list[Fin
     limits = [limit for result in held for limit in result.limits if limit.level == level]
     at_once = f" for {len(devices)} devices at once" if len(devices) > 1 else ""
     most = max_fully_isolated(machine, devices)
-    findings = [
+    placement = allot_cores(machine, devices, "full")
+    return [
         make_check(
             f"Full isolation can hold here{at_once}",
             "yes" if level == "full" else "no",
@@ -89,19 +91,15 @@ def check_isolation(machine: Machine, devices: tuple[str, ...] = ()) -> list[Fin
             cores=len(machine.cores),
             most_devices_at_once=most,
             limit=limits[0].code if limits else None,
-        )
-    ]
-    placement = allot_cores(machine, devices, "full")
-    findings.append(
+        ),
         make_check(
             "A core is left for the parent when every device is measured at once",
             "yes" if placement.kept_cpus else "no",
             "; ".join(note.message for note in placement.notes) or f"CPUs {', '.join(map(str, placement.kept_cpus))}",
             fix=None if placement.kept_cpus else _FIXES["full"],
             topic="isolation",
-        )
-    )
-    return findings
+        ),
+    ]
 
 
 def _suggest_fix(level: Isolation, codes: Sequence[IsolationCode], max_devices: int) -> str | None:
@@ -116,22 +114,13 @@ def _suggest_fix(level: Isolation, codes: Sequence[IsolationCode], max_devices: 
     return _FIXES["cpu" if above[0] == "gpu" else above[0]]
 
 
-class _HeldReport(Value):
-    """What held for one allotment, as reported by the child."""
-
-    level: Isolation
-    limits: tuple[IsolationLimit, ...]
-
-    @property
-    def held(self) -> HeldIsolation:
-        """The same as ``HeldIsolation``."""
-        return HeldIsolation(self.level, self.limits)
+_HELD = TypeAdapter(list[HeldIsolation])
 
 
 def main(*allotments: str) -> int:
     """Bind this process to one allotment after another, and print what held."""
     held = [bind_process(Allotment.model_validate_json(text)) for text in allotments]
-    print(json.dumps([_HeldReport(level=h.level, limits=h.limits).as_json() for h in held]))  # noqa: T201 - the answer
+    print(_HELD.dump_json(held).decode())  # noqa: T201 - the answer
     return 0
 
 

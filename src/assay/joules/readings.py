@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 import numpy as np
 
 from assay.core.errors import MachineCannot
-from assay.monitor.host_sampler import RaplCounters
+from assay.monitor.samplers import RaplCounters
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from assay.machine.vendor import GpuSensor
+    from assay.machine.model import GpuSensor
 
 
 if TYPE_CHECKING:

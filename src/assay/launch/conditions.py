@@ -27,7 +27,7 @@ from assay.core.results import Note, SettlingResult
 from assay.core.values import POWER_LIMIT_W, SM_MHZ
 from assay.launch.workers import WorkerFailure, WorkersFailed, collect_replies
 from assay.machine import nvidia
-from assay.machine.cuda_devices import gpu_targets
+from assay.machine.devices import gpu_targets, metered_gpus
 from assay.machine.nvidia import GpuSnapshotReader
 from assay.worker import protocol as say
 
@@ -321,15 +321,11 @@ def settle(group: WorkerGroup, roles: Sequence[Role], machine: Machine) -> None:
     limit_s = group.trial.mode.timeout_s
     group.send(handles, say.Hold())
     group.fail_on(collect_replies(handles, say.Holding, within_s=limit_s, doing="warming up", loads=loads))
-    group.settled.append(_watch_workers([*handles, *loads], metered_devices([*roles, *group.loads], machine), most_s))
+    watched = metered_gpus(machine, (device for role in (*roles, *group.loads) for device in role.watched))
+    gpus = {uuid: f"cuda:{index}" for index, uuid in watched.items()}
+    group.settled.append(_watch_workers([*handles, *loads], gpus, most_s))
     group.send(handles, say.Release())
     group.fail_on(collect_replies(handles, say.Released, within_s=limit_s, doing="warming up", loads=loads))
-
-
-def metered_devices(roles: Sequence[Role], machine: Machine) -> dict[str, str]:
-    """Return the devices of whole GPUs whose power counts, by UUID; temperature and clocks belong to whole GPUs."""
-    used = {device.partition("/")[0] for role in roles for device in role.watched if device in gpu_targets(machine)}
-    return {gpu.uuid: f"cuda:{gpu.index}" for gpu in machine.gpus if f"cuda:{gpu.index}" in used}
 
 
 def _watch_workers(handles: list[WorkerHandle], gpus: dict[str, str], most_s: float) -> SettlingResult:

@@ -28,7 +28,7 @@ from assay.joules.trial_energy import (
     sum_gpu_energy,
 )
 from assay.launch.trial import compute_placements
-from assay.machine.cuda_devices import gpu_targets
+from assay.machine.devices import metered_gpus
 from assay.monitor.client import Recording
 from assay.monitor.options import WINDOW_ENERGY_INTERVAL_S, RecordingOptions, watched_gpu
 from assay.monitor.recording_file import read_window
@@ -267,7 +267,7 @@ class TrialMonitor:
             self.recording.span(trial_label(trial), outcome.start_ns, outcome.end_ns)
             for start_ns, end_ns in timed:
                 self.recording.span(f"timed {trial_label(trial)}", start_ns, end_ns)
-            if timed and metered_gpus(self.machine, trial):
+            if timed and metered_gpus(self.machine, trial.watched):
                 time.sleep(max(0, timed[-1][1] + COUNTER_LAG_NS - time.monotonic_ns()) / 1e9)
             self.recording.flush()
             ended = [line for line in self.recording.latest() if isinstance(line, GpuLost)]
@@ -277,12 +277,12 @@ class TrialMonitor:
                 note=Note.warning("not_watched", reason),
                 stages=stages_without_energy(trial, outcome.series, Missing(code="not_watched", detail=reason)),
             )
-        lost = find_lost_gpus(ended, metered_gpus(self.machine, trial), outcome.start_ns, outcome.end_ns)
+        lost = find_lost_gpus(ended, metered_gpus(self.machine, trial.watched), outcome.start_ns, outcome.end_ns)
         return replace(self._observe(trial, outcome, timed, last_end_ns), lost_gpus=lost)
 
     def _observe(self, trial: Trial, outcome: TrialOutcome, timed: TimeWindows, last_end_ns: int) -> TrialObservations:
         lines = read_window(self.folder / self._files[-1], outcome.start_ns, outcome.end_ns, margin_s=MARGIN_NS / 1e9)
-        gpus = metered_gpus(self.machine, trial)
+        gpus = metered_gpus(self.machine, trial.watched)
         setup_ns = round(1e9 * min((e.setup_s for e in outcome.evidence), default=0.0) * IDLE_SETUP_SHARE)
         before = max(outcome.start_ns, last_end_ns + UTILIZATION_LAG_NS), outcome.start_ns + setup_ns
         exclusive = trial.used == trial.watched  # a server used its GPUs before the trial, and is not interference
@@ -340,9 +340,3 @@ def trial_label(trial: Trial) -> str:
     phase = trial.settings.get("phase")
     phase_text = f", {phase}" if isinstance(phase, str) else ""
     return f"{', '.join(subjects)} on {', '.join(trial.devices)}{phase_text} ({trial.id})"
-
-
-def metered_gpus(machine: Machine, trial: Trial) -> dict[int, str]:
-    """Return the UUIDs of the whole GPUs whose power counts, by index; sensors belong to whole GPUs."""
-    used = {device.partition("/")[0] for device in trial.watched if device in gpu_targets(machine)}
-    return {gpu.index: gpu.uuid for gpu in machine.gpus if f"cuda:{gpu.index}" in used}

@@ -59,9 +59,8 @@ if TYPE_CHECKING:
 
     from assay.launch.one_shot import ProgressWatcher
     from assay.machine.model import Gpu, Machine
-    from assay.monitor.kernel_trace.kineto import Event, ProfilerClock
     from assay.monitor.kernel_trace.ncu import NcuKernel
-    from assay.monitor.kernel_trace.rows import KernelRow
+    from assay.monitor.kernel_trace.rows import Event, KernelRow, ProfilerClock
     from assay.monitor.samples import RecordingLine
 
 

@@ -19,10 +19,9 @@ from assay.core.errors import MachineCannot
 from assay.core.results import GpuSnapshot, Note
 from assay.core.values import Adaptive, Continuous, Paired, Staged
 from assay.isolation.binding import HeldIsolation
-from assay.isolation.devices import kind_of
 from assay.isolation.placement import RunningWorker, allot_cores, overlap_limits
 from assay.launch import schedules
-from assay.launch.conditions import GpuSettings, SettingRefused, combine_settled, metered_devices
+from assay.launch.conditions import GpuSettings, SettingRefused, combine_settled
 from assay.launch.local import find_free_port
 from assay.launch.schedules import trace_workers
 from assay.launch.workers import (
@@ -37,7 +36,7 @@ from assay.launch.workers import (
     join_series,
 )
 from assay.machine import nvidia
-from assay.machine.cuda_devices import gpu_targets
+from assay.machine.devices import gpu_targets, kind_of, metered_gpus
 from assay.machine.interference import assess_disturbance, observe_disturbance, take_snapshot
 from assay.worker import protocol as say
 
@@ -49,8 +48,7 @@ if TYPE_CHECKING:
     from assay.isolation.placement import Allotment, Placement
     from assay.launch.workers import WorkerStarter
     from assay.machine.interference import ProcessSnapshot
-    from assay.machine.model import Machine
-    from assay.machine.vendor import Vendor
+    from assay.machine.model import Machine, Vendor
 
 PlacementsByLevel = dict["Isolation", "Placement"]
 
@@ -344,13 +342,13 @@ class Launcher:
 
     def _check_gpus(self, trial: Trial) -> None:
         """Check that GPUs with continuous or staged calls still work: readings of a lost one are useless."""
-        gpus = metered_devices(trial.roles, self.machine) if isinstance(trial.mode, Continuous | Staged) else {}
-        for uuid, device in gpus.items():
+        gpus = metered_gpus(self.machine, trial.watched) if isinstance(trial.mode, Continuous | Staged) else {}
+        for index, uuid in gpus.items():
             try:
                 nvidia.smoke_test(uuid)
             except MachineCannot as error:
                 raise WorkersFailed(
-                    (WorkerFailure(device, f"it was lost meanwhile: {str(error).rstrip('.')}"),), None
+                    (WorkerFailure(f"cuda:{index}", f"it was lost meanwhile: {str(error).rstrip('.')}"),), None
                 ) from None
 
     def _restarts(self, trial: Trial, attempt: int, placing: TrialPlacement, outcome: TrialOutcome) -> None:

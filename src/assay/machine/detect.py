@@ -24,12 +24,10 @@ from assay.machine.linux import (
     read_physical_cores,
     read_text_or_none,
 )
-from assay.machine.model import Machine
-from assay.machine.vendor import NodeHint
+from assay.machine.model import Machine, NodeHint
 
 if TYPE_CHECKING:
-    from assay.machine.model import Gpu, NumaNode
-    from assay.machine.vendor import Vendor
+    from assay.machine.model import Gpu, NumaNode, Vendor
 
 _PACKAGES = ("numpy", "scipy", "torch", "triton", "helion")
 

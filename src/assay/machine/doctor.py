@@ -28,150 +28,129 @@ _STEADY_GOVERNORS = {"performance"}
 _HARMLESS_THROTTLE = {"idle"}
 
 
+def _check(topic: str, claim: str, reason: str | None = None, *, holds: bool | None, fix: str) -> Finding:
+    """Return whether a claim holds (null: unknown); the fix is given only where it does not."""
+    verdict: Verdict = "unsure" if holds is None else "yes" if holds else "no"
+    return make_check(claim, verdict, reason, fix=None if verdict != "no" else fix, topic=topic)
+
+
 def check_machine(machine: Machine, *, has_gpu_hardware: bool) -> list[Finding]:
     """Return every finding about the machine that affects timings; without GPU hardware, having no GPU is normal."""
     return [
-        _check_gpus_answer(machine, has_gpu_hardware=has_gpu_hardware),
-        *_check_lost_gpus(machine),
-        _check_governor(machine),
-        _check_turbo(machine),
-        _check_smt(machine),
-        _check_quota(machine),
-        _check_bare_metal(machine),
-        *[finding for gpu in machine.gpus for finding in _check_gpu(gpu)],
+        _check(
+            "gpus",
+            "NVML answers and lists GPUs",
+            f"{len(machine.gpus)} with driver {machine.driver}" if machine.gpus else machine.gpu_note,
+            holds=True if machine.gpus else False if has_gpu_hardware else None,
+            fix="a GPU is plugged in: install its driver, or hand it into this container",
+        ),
+        *(
+            _check(
+                "gpus",
+                f"GPU {lost.index} answers",
+                lost.reason,
+                holds=False,
+                fix="reset it or reboot; look for Xid errors in `dmesg`",
+            )
+            for lost in machine.lost
+        ),
+        *_check_cores(machine),
+        *_check_sharing(machine),
+        *(finding for gpu in machine.gpus for finding in _check_gpu(gpu)),
         *_check_mps(machine),
     ]
 
 
-def _verdict_of(holds: bool | None) -> Verdict:  # noqa: FBT001 - it translates a truth value
-    return "unsure" if holds is None else "yes" if holds else "no"
-
-
-def _check_gpus_answer(machine: Machine, *, has_gpu_hardware: bool) -> Finding:
-    missing = has_gpu_hardware and not machine.gpus
-    return make_check(
-        "NVML answers and lists GPUs",
-        "yes" if machine.gpus else "no" if has_gpu_hardware else "unsure",
-        f"{len(machine.gpus)} with driver {machine.driver}" if machine.gpus else machine.gpu_note,
-        fix="a GPU is plugged in: install its driver, or hand it into this container" if missing else None,
-        topic="gpus",
-    )
-
-
-def _check_lost_gpus(machine: Machine) -> list[Finding]:
+def _check_cores(machine: Machine) -> list[Finding]:
+    governor, turbo = machine.cpu.governor, machine.cpu.turbo
+    shared = [core for core in machine.cores if core.foreign_cpus]
+    smt = {True: "cores run two threads; Assay allots them whole", False: "off or absent", None: "not reported"}
     return [
-        make_check(
-            f"GPU {lost.index} answers",
-            "no",
-            lost.reason,
-            fix="reset it or reboot; look for Xid errors in `dmesg`",
-            topic="gpus",
-        )
-        for lost in machine.lost
+        _check(
+            "noise",
+            "The CPU's governor keeps its clock steady",
+            f"the governor is {governor}" if governor else "the kernel shows no governor (usual in virtual machines)",
+            holds=None if governor is None else set(governor.replace(",", " ").split()) <= _STEADY_GOVERNORS,
+            fix="sudo cpupower frequency-set -g performance",
+        ),
+        _check(
+            "noise",
+            "The CPU's clock does not depend on its neighbours (turbo off)",
+            {True: "turbo is on", False: "turbo is off", None: "the kernel does not report it"}[turbo],
+            holds=None if turbo is None else not turbo,
+            fix="for the steadiest CPU timings: echo 1 | sudo tee /sys/devices/system/cpu/intel_pstate/no_turbo, "
+            "or echo 0 | sudo tee /sys/devices/system/cpu/cpufreq/boost",
+        ),
+        _check(
+            "noise",
+            "None of our cores is shared with another process's thread (SMT)",
+            f"{len(shared)} of our cores have a sibling thread that only others may use"
+            if shared
+            else smt[machine.cpu.smt],
+            holds=not shared,
+            fix="allow whole physical cores in the cpuset, or switch SMT off",
+        ),
     ]
 
 
-def _check_governor(machine: Machine) -> Finding:
-    governor = machine.cpu.governor
-    steady = None if governor is None else set(governor.replace(",", " ").split()) <= _STEADY_GOVERNORS
-    return make_check(
-        "The CPU's governor keeps its clock steady",
-        _verdict_of(steady),
-        f"the governor is {governor}" if governor else "the kernel shows no governor (usual in virtual machines)",
-        fix="sudo cpupower frequency-set -g performance" if steady is False else None,
-        topic="noise",
-    )
-
-
-def _check_turbo(machine: Machine) -> Finding:
-    turbo = machine.cpu.turbo
-    return make_check(
-        "The CPU's clock does not depend on its neighbours (turbo off)",
-        _verdict_of(None if turbo is None else not turbo),
-        {True: "turbo is on", False: "turbo is off", None: "the kernel does not say"}[turbo],
-        fix="for the steadiest CPU timings: echo 1 | sudo tee /sys/devices/system/cpu/intel_pstate/no_turbo, "
-        "or echo 0 | sudo tee /sys/devices/system/cpu/cpufreq/boost"
-        if turbo
-        else None,
-        topic="noise",
-    )
-
-
-def _check_smt(machine: Machine) -> Finding:
-    shared = [core for core in machine.cores if core.foreign_cpus]
-    smt = machine.cpu.smt
-    reason = {True: "cores run two threads; Assay allots them whole", False: "off or absent", None: "not said"}[smt]
-    if shared:
-        reason = f"{len(shared)} of our cores have a sibling thread that only others may use"
-    return make_check(
-        "No core of ours is shared with another's thread (SMT)",
-        _verdict_of(not shared),
-        reason,
-        fix="allow whole physical cores in the cpuset, or switch SMT off" if shared else None,
-        topic="noise",
-    )
-
-
-def _check_quota(machine: Machine) -> Finding:
+def _check_sharing(machine: Machine) -> list[Finding]:
     quota, cores = machine.limits.cpu_quota, len(machine.cpus)
     tight = quota is not None and quota < cores
-    return make_check(
-        "No control group takes the CPU away in the middle of a measurement",
-        _verdict_of(not tight),
-        f"{quota:g} CPUs' worth of time for {cores} CPUs: the rest of each period we stand still"
-        if tight
-        else "no quota",
-        fix="raise cpu.max (docker: --cpus), or give whole cores with a cpuset instead" if tight else None,
-        topic="noise",
-    )
-
-
-def _check_bare_metal(machine: Machine) -> Finding:
-    guest = (
-        "a virtual machine" if machine.hypervisor in {None, "unnamed"} else f"a virtual machine ({machine.hypervisor})"
-    )
-    where = f"a container ({machine.container}) in {guest}" if machine.container else guest
-    return make_check(
-        "This is a machine of its own, not shared with other guests",
-        _verdict_of(machine.hypervisor is None),
-        f"this runs in {where}: neighbours may be felt and are not seen" if machine.hypervisor else None,
-        fix="compare within one run, and watch steal time" if machine.hypervisor else None,
-        topic="noise",
-    )
+    named = f" ({machine.hypervisor})" if machine.hypervisor not in {None, "unnamed"} else ""
+    guest = f"a container ({machine.container}) in a virtual machine" if machine.container else "a virtual machine"
+    return [
+        _check(
+            "noise",
+            "No control group pauses this process in the middle of a measurement",
+            f"{quota:g} CPUs' worth of time for {cores} CPUs: paused for the rest of each period"
+            if tight
+            else "no quota",
+            holds=not tight,
+            fix="raise cpu.max (docker: --cpus), or give whole cores with a cpuset instead",
+        ),
+        _check(
+            "noise",
+            "This is bare metal, not shared with other guests",
+            f"this runs in {guest}{named}: other guests may interfere and are not visible"
+            if machine.hypervisor
+            else None,
+            holds=machine.hypervisor is None,
+            fix="compare within one run, and watch steal time",
+        ),
+    ]
 
 
 def _check_gpu(gpu: Gpu) -> list[Finding]:
-    state = gpu.state
-    named = f"GPU {gpu.index}"
+    state, named = gpu.state, f"GPU {gpu.index}"
     findings = [
-        make_check(
-            f"{named} keeps its settings and wakes at once (persistence mode)",
-            _verdict_of(gpu.persistence),
+        _check(
+            "gpus",
+            f"{named} keeps its settings between programs (persistence mode)",
             "off: limits and clocks may reset between programs" if gpu.persistence is False else None,
-            fix=f"sudo nvidia-smi -i {gpu.index} -pm 1" if gpu.persistence is False else None,
-            topic="gpus",
+            holds=gpu.persistence,
+            fix=f"sudo nvidia-smi -i {gpu.index} -pm 1",
         )
     ]
     if state is not None and state.throttle is not None:
-        held_back = [reason for reason in state.throttle if reason not in _HARMLESS_THROTTLE]
+        throttled = [reason for reason in state.throttle if reason not in _HARMLESS_THROTTLE]
         findings.append(
-            make_check(
-                f"{named} is not held back",
-                _verdict_of(not held_back),
-                f"held back by {', '.join(held_back)}" if held_back else None,
-                fix="let it cool, raise its power limit, or read times together with clocks" if held_back else None,
-                topic="gpus",
+            _check(
+                "gpus",
+                f"{named} is not throttled",
+                f"throttled: {', '.join(throttled)}" if throttled else None,
+                holds=not throttled,
+                fix="let it cool, raise its power limit, or read times together with clocks",
             )
         )
     if state is not None and state.utilisation_percent is not None:
         busy = state.utilisation_percent > 0
         findings.append(
-            make_check(
-                f"{named} is idle, so that we have it to ourselves",
-                _verdict_of(not busy),
+            _check(
+                "noise",
+                f"{named} is idle",
                 f"{state.utilisation_percent} % busy" if busy else None,
-                fix=f"see who it is: nvidia-smi -i {gpu.index}" if busy else None,
-                topic="noise",
+                holds=not busy,
+                fix=f"see which process uses it: nvidia-smi -i {gpu.index}",
             )
         )
     return findings
@@ -181,12 +160,12 @@ def _check_mps(machine: Machine) -> list[Finding]:
     if machine.mps is None or not (machine.mps.daemon or machine.mps.pipe):
         return []
     return [
-        make_check(
-            "CUDA programs of ours do not share a GPU through MPS",
-            "no",
+        _check(
+            "noise",
+            "CUDA programs do not share a GPU through MPS",
             "the multi-process service runs: kernels of several processes may overlap",
+            holds=False,
             fix="echo quit | nvidia-cuda-mps-control",
-            topic="noise",
         )
     ]
 
@@ -201,10 +180,28 @@ DRIVER_PARAMETERS = "proc/driver/nvidia/params"
 def check_permissions(machine: Machine, root: Path, *, user_id: int | None = None) -> list[Finding]:
     """Return which privileges are missing, each with its fix; nothing is changed to find out."""
     is_root = (os.geteuid() if user_id is None else user_id) == 0
-    findings = [_check_cpu_energy(root)]
+    rapl = root / RAPL_PATH
+    readable = read_text_or_none(rapl) is not None
+    findings = [
+        _check(
+            "permissions",
+            "The CPU's energy counter (RAPL) may be read",
+            None if readable else "only root may read it" if rapl.exists() else "this machine has none",
+            holds=True if readable else False if rapl.exists() else None,
+            fix=f"sudo chmod a+r /{RAPL_PATH}",
+        )
+    ]
     if machine.gpus:
+        missing = missing_rights(root, user_id=user_id)
         findings += [
-            _check_limits(missing_rights(root, user_id=user_id), is_root=is_root),
+            _check(
+                "permissions",
+                "Power limits and clocks of GPUs may be changed (for sweeps; measuring needs none of it)",
+                "this is root" if missing is None else missing if is_root else "only root may",
+                holds=missing is None,
+                fix=f"{'start the container with --cap-add SYS_ADMIN' if is_root else 'run the sweep with sudo'}; "
+                "everything else works without",
+            ),
             _check_counters(root, is_root=is_root),
         ]
     return findings
@@ -223,20 +220,6 @@ def missing_rights(root: Path, *, user_id: int | None = None) -> str | None:
     return None
 
 
-def _check_limits(missing: str | None, *, is_root: bool) -> Finding:
-    return make_check(
-        "Power limits and clocks of GPUs may be changed (for sweeps; measuring needs none of it)",
-        "yes" if missing is None else "no",
-        "this is root" if missing is None else missing if is_root else "only root may",
-        fix=None
-        if missing is None
-        else "start the container with --cap-add SYS_ADMIN; everything else works without"
-        if is_root
-        else "run the sweep with sudo; everything else works without",
-        topic="permissions",
-    )
-
-
 def _check_counters(root: Path, *, is_root: bool) -> Finding:
     text = read_text_or_none(root / DRIVER_PARAMETERS)
     match = re.search(r"RmProfilingAdminOnly:\s*(\d)", text) if text else None
@@ -247,18 +230,6 @@ def _check_counters(root: Path, *, is_root: bool) -> Finding:
         "yes" if allowed else "unsure" if restricted is None else "no",
         "the driver lets only root read them" if restricted and not is_root else None,
         fix=None if allowed else "options nvidia NVreg_RestrictProfilingToAdminUsers=0 in /etc/modprobe.d, then reboot",
-        topic="permissions",
-    )
-
-
-def _check_cpu_energy(root: Path) -> Finding:
-    path = root / RAPL_PATH
-    readable = read_text_or_none(path) is not None
-    return make_check(
-        "The CPU's energy counter (RAPL) may be read",
-        "yes" if readable else "no" if path.exists() else "unsure",
-        None if readable else "only root may read it" if path.exists() else "this machine shows none",
-        fix=f"sudo chmod a+r /{RAPL_PATH}" if path.exists() and not readable else None,
         topic="permissions",
     )
 
@@ -380,8 +351,8 @@ def has_nvidia_hardware(root: Path) -> bool:
 _TONES: dict[str, Tone] = {"yes": "good", "no": "bad", "unsure": "unsure"}
 _TOPICS = {
     "isolation": "Isolation",
-    "noise": "What would make timings noisy",
-    "clock": "The clock itself",
+    "noise": "Sources of timing noise",
+    "clock": "Clocks",
     "gpus": "GPUs",
     "software": "Software",
     "tools": "Tools",
@@ -391,17 +362,18 @@ _TOPICS = {
 
 def build_doctor_page(machine: Machine, findings: tuple[Finding, ...], yaml: str | None) -> Page:
     """Return the page with all findings, those that need a fix first."""
-    sections = [Section(title="What to mend", elements=(_fix_table(findings),)), *_topic_sections(findings)]
+    sections = [Section(title="What to fix", elements=(_fix_table(findings),)), *_topic_sections(findings)]
     sections.append(Section(title="The machine", elements=(_cpu_table(machine), *_gpu_tables(machine))))
+    versions = ", ".join(f"{name} {version}" for name, version in machine.versions.items() if version)
     if yaml is not None:
-        text = "Multi-GPU inference, ready to use (each GPU was touched and answered):\n\n" + yaml
+        text = "Multi-GPU inference, ready to use (each GPU was tested and answered):\n\n" + yaml
         sections.append(Section(title="Configuration", elements=(Text(text=text),)))
     return Page(
         title="assay doctor",
         lead=summarize_findings(findings),
         lead_tone="plain",
         sections=tuple(sections),
-        facts=(("kernel", machine.kernel), ("versions", _format_versions(machine))),
+        facts=(("kernel", machine.kernel), ("versions", versions)),
         origin="fake" if machine.has_fake_driver else "real",
     )
 
@@ -412,8 +384,8 @@ def summarize_findings(findings: tuple[Finding, ...]) -> str:
     failed = [f for f in findings if f.verdict == "no" and f.facts.get("fix")]
     noisy = sum(f.facts["topic"] in {"noise", "clock"} for f in failed)
     other = sum(f.facts["topic"] == "gpus" for f in failed)
-    noise = f"{noisy} thing{'s' if noisy > 1 else ''} would make timings noisy" if noisy else "nothing is noisy"
-    more = f"; the GPUs give {other} reason{'s' if other > 1 else ''} for a look" if other else ""
+    noise = f"{noisy} source{'s' if noisy > 1 else ''} of noise" if noisy else "no source of noise"
+    more = f"; the GPUs have {other} problem{'s' if other > 1 else ''}" if other else ""
     at_once = f" for {devices} devices at once" if isinstance(devices, int) and devices > 1 else ""
     return f"Isolation up to level {level!r} holds here{at_once}; {noise}{more}."
 
@@ -422,16 +394,8 @@ def _fix_table(findings: tuple[Finding, ...]) -> Element:
     fixable = [f for f in findings if f.verdict != "yes" and f.facts.get("fix")]
     if not fixable:
         return Text(text="Nothing.", tone="good")
-    return build_table(
-        "Each with its fix",
-        fixable,
-        {"does not hold": lambda f: f.claim, "because": lambda f: f.reason, "to mend it": _fix_of},
-    )
-
-
-def _fix_of(finding: Finding) -> str | None:
-    fix = finding.facts.get("fix")
-    return fix if isinstance(fix, str) else None
+    columns = {"problem": lambda f: f.claim, "reason": lambda f: f.reason, "fix": lambda f: f.facts["fix"]}
+    return build_table("Claims that do not hold", fixable, columns)
 
 
 def _topic_sections(findings: tuple[Finding, ...]) -> list[Section]:
@@ -442,92 +406,87 @@ def _topic_sections(findings: tuple[Finding, ...]) -> list[Section]:
             table = build_table(
                 "Claims",
                 chosen,
-                {"claim": lambda f: f.claim, "holds": lambda f: f.verdict, "seen": lambda f: f.reason},
+                {"claim": lambda f: f.claim, "holds": lambda f: f.verdict, "reason": lambda f: f.reason},
                 tone=lambda f: _TONES[f.verdict],
             )
             sections.append(Section(title=title, elements=(table,)))
     return sections
 
 
-def _pair_table(title: str, pairs: list[tuple[str, Cell]]) -> Table:
-    return Table(title=title, columns=(Column(title="what"), Column(title="is")), rows=tuple(pairs))
-
-
 def _cpu_table(machine: Machine) -> Table:
     quota = machine.limits.cpu_quota
-    return _pair_table(
-        "CPU and memory",
-        [
-            ("model", machine.cpu_model or machine.architecture),
-            ("physical cores we may use", len(machine.cores)),
-            ("logical CPUs we may use", " ".join(map(str, machine.cpus))),
-            ("memory nodes", len(machine.nodes) or None),
-            ("memory", None if machine.memory_mib is None else f"{machine.memory_mib / 1024:.1f} GiB"),
-            ("quota", None if quota is None else f"{quota:g} CPUs"),
-            ("virtual machine", machine.hypervisor),
-            ("container", machine.container),
-        ],
+    rows: tuple[tuple[str, Cell], ...] = (
+        ("model", machine.cpu_model or machine.architecture),
+        ("physical cores we may use", len(machine.cores)),
+        ("logical CPUs we may use", " ".join(map(str, machine.cpus))),
+        ("memory nodes", len(machine.nodes) or None),
+        ("memory", _format_gib(machine.memory_mib)),
+        ("quota", None if quota is None else f"{quota:g} CPUs"),
+        ("virtual machine", machine.hypervisor),
+        ("container", machine.container),
     )
+    return build_table("CPU and memory", rows, {"property": lambda row: row[0], "value": lambda row: row[1]})
+
+
+def _format_gib(mib: float | None) -> str | None:
+    return None if mib is None else f"{mib / 1024:.1f} GiB"
 
 
 def _gpu_tables(machine: Machine) -> list[Element]:
     if not machine.gpus:
-        return [Text(text=f"No GPU: {machine.gpu_note or 'none is to be seen'}.")]
-    titles = ("GPU", "name", "UUID", "memory", "node", "power limit", "SM clock", "temperature")
-    table = Table(
-        title=f"GPUs, driver {machine.driver}, CUDA up to {machine.cuda_driver or 'unknown'}",
-        columns=tuple(Column(title=title) for title in titles),
-        rows=tuple(map(_gpu_row, machine.gpus)),
+        return [Text(text=f"No GPU: {machine.gpu_note or 'none is visible'}.")]
+    gpus = build_table(
+        f"GPUs, driver {machine.driver}, CUDA up to {machine.cuda_driver or 'unknown'}",
+        machine.gpus,
+        {
+            "GPU": lambda gpu: gpu.index,
+            "name": lambda gpu: gpu.name,
+            "UUID": lambda gpu: gpu.uuid,
+            "memory": lambda gpu: _format_gib(gpu.memory_mib),
+            "node": lambda gpu: gpu.node,
+            "power limit": _format_power_limit,
+            "SM clock": lambda gpu: (
+                f"{gpu.state.sm_mhz} of {gpu.sm_max_mhz or '?'} MHz"
+                if gpu.state and gpu.state.sm_mhz is not None
+                else None
+            ),
+            "temperature": lambda gpu: (
+                f"{gpu.state.temperature_c} °C" if gpu.state and gpu.state.temperature_c is not None else None
+            ),
+        },
     )
-    return [table, *_instance_tables(machine), *_link_tables(machine)]
+    instances = build_table(
+        "MIG instances",
+        [(gpu, instance) for gpu in machine.gpus for instance in gpu.instances],
+        {
+            "device": lambda row: f"cuda:{row[0].index}/{row[1].number}",
+            "profile": lambda row: row[1].profile,
+            "UUID": lambda row: row[1].uuid,
+            "memory": lambda row: None if row[1].memory_mib is None else f"{row[1].memory_mib:.0f} MiB",
+        },
+    )
+    return [gpus, *([instances] if instances.rows else []), *_link_tables(machine)]
 
 
-def _gpu_row(gpu: Gpu) -> tuple[Cell, ...]:
-    state = gpu.state
+def _format_power_limit(gpu: Gpu) -> str | None:
     limit = None if gpu.power_limit_w is None else f"{gpu.power_limit_w:.0f} W"
     if limit and gpu.power_limit_min_w is not None and gpu.power_limit_max_w is not None:
         limit += f" ({gpu.power_limit_min_w:.0f} – {gpu.power_limit_max_w:.0f})"
-    clock = state.sm_mhz if state else None
-    return (
-        gpu.index,
-        gpu.name,
-        gpu.uuid,
-        None if gpu.memory_mib is None else f"{gpu.memory_mib / 1024:.1f} GiB",
-        gpu.node,
-        limit,
-        None if clock is None else f"{clock} of {gpu.sm_max_mhz or '?'} MHz",
-        None if state is None or state.temperature_c is None else f"{state.temperature_c} °C",
-    )
-
-
-def _instance_tables(machine: Machine) -> list[Element]:
-    rows = tuple(
-        (f"cuda:{gpu.index}/{i.number}", i.profile, i.uuid, None if i.memory_mib is None else f"{i.memory_mib:.0f} MiB")
-        for gpu in machine.gpus
-        for i in gpu.instances
-    )
-    columns = tuple(Column(title=title) for title in ("device", "profile", "UUID", "memory"))
-    return [Table(title="MIG instances", columns=columns, rows=rows)] if rows else []
+    return limit
 
 
 def _link_tables(machine: Machine) -> list[Element]:
     if len(machine.gpus) < 2:
         return []
+
+    def describe(one: int, other: int) -> str | None:
+        link = machine.link(one, other)
+        return None if link is None else f"NVLink ×{link.nvlinks}" if link.nvlinks else link.path
+
     indices = [gpu.index for gpu in machine.gpus]
-    rows = tuple((f"GPU {a}", *(_describe_link(machine, a, b) for b in indices)) for a in indices)
+    rows = tuple((f"GPU {a}", *(describe(a, b) for b in indices)) for a in indices)
     columns = (Column(title=""), *(Column(title=f"GPU {b}") for b in indices))
-    return [Table(title="How GPUs reach each other", columns=columns, rows=rows)]
-
-
-def _describe_link(machine: Machine, one: int, other: int) -> str | None:
-    link = machine.link(one, other)
-    if link is None:
-        return None
-    return f"NVLink ×{link.nvlinks}" if link.nvlinks else link.path
-
-
-def _format_versions(machine: Machine) -> str:
-    return ", ".join(f"{name} {version}" for name, version in machine.versions.items() if version)
+    return [Table(title="Links between GPUs", columns=columns, rows=rows)]
 
 
 MEMORY_SHARE = 0.9

@@ -29,14 +29,13 @@ from assay.core.results import Disturbance, Interference, OutsideProcess, make_c
 from assay.core.values import Value
 from assay.machine import nvidia
 from assay.machine.linux import read_text_or_none
-from assay.machine.vendor import GpuProcess
+from assay.machine.model import GpuProcess
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
     from assay.core.results import Finding
-    from assay.machine.model import Machine
-    from assay.machine.vendor import Vendor
+    from assay.machine.model import Machine, Vendor
 
 
 ProcessKey = tuple[int, int]
@@ -417,7 +416,7 @@ def check_interference(machine: Machine, seconds: float = 1.0) -> list[Finding]:
     busy = "; ".join(complaint.message for complaint in observed.complaints)
     return [
         make_check(
-            f"Nobody else is busy here (listened for {seconds:g} s)",
+            f"No other processes interfere (observed for {seconds:g} s)",
             "no" if observed.complaints else "yes",
             busy or f"others used {(observed.outside_cores or 0.0):.2f} cores",
             fix="end or pause them, or measure with --on-interference wait" if observed.complaints else None,

@@ -14,7 +14,7 @@ from assay.core.errors import BadInput, MachineCannot
 from assay.core.guardian import Guardian
 from assay.core.processes import boot_id
 from assay.core.results import GpuSnapshot
-from assay.machine.model import Gpu, UnreachableGpu
+from assay.machine.model import Gpu, GpuInventory, GpuProcess, UnreachableGpu
 from assay.machine.nvml import (
     NvmlReader,
     NvmlSensor,
@@ -25,7 +25,6 @@ from assay.machine.nvml import (
     read_links,
     read_throttle,
 )
-from assay.machine.vendor import GpuInventory, GpuProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

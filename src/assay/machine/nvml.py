@@ -18,8 +18,19 @@ from collections import Counter
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
-from assay.machine.model import Gpu, GpuLink, GpuState, LinkPath, MigInstance, UnreachableGpu
-from assay.machine.vendor import GpuMeter, GpuProcess, GpuReading, NodeHint, PcieRate
+from assay.machine.model import (
+    Gpu,
+    GpuLink,
+    GpuMeter,
+    GpuProcess,
+    GpuReading,
+    GpuState,
+    LinkPath,
+    MigInstance,
+    NodeHint,
+    PcieRate,
+    UnreachableGpu,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -323,7 +334,9 @@ class NvmlSensor:
             memory_total_mib=None if memory is None else memory.total / _MIB,
             power_average_w=_scaled(fields.get("power_average"), 1e-3),
             power_instant_w=_scaled(fields.get("power_instant"), 1e-3),
-            power_usage_w=None if _has_power_field(fields) else reader.watts("nvmlDeviceGetPowerUsage"),
+            power_usage_w=None
+            if {"power_average", "power_instant"} & fields.keys()
+            else reader.watts("nvmlDeviceGetPowerUsage"),
             temperature_c=reader.number("nvmlDeviceGetTemperature", reader.nvml.NVML_TEMPERATURE_GPU),
             memory_temperature_c=fields.get("memory_temperature"),
             sm_mhz=reader.number("nvmlDeviceGetClockInfo", reader.nvml.NVML_CLOCK_SM),
@@ -362,12 +375,13 @@ class NvmlSensor:
             energy_mj = self._reader.number("nvmlDeviceGetTotalEnergyConsumption")
         took_us = (time.perf_counter_ns() - begin_ns) / 1e3
         held = self._fields(_THROTTLE_TIMES)
+        hot_ns = [held[name] for name in ("hot_software", "hot_hardware") if name in held]
         if energy_mj is None and not held:
             return None
         return GpuMeter(
             energy_j=_scaled(energy_mj, 1e-3),
             took_us=None if energy_mj is None else took_us,
-            too_hot_s=_scaled(_add_optional(held.get("hot_software"), held.get("hot_hardware")), 1e-9),
+            too_hot_s=_scaled(sum(hot_ns), 1e-9) if hot_ns else None,
             power_brake_s=_scaled(held.get("power_brake"), 1e-9),
         )
 
@@ -386,17 +400,9 @@ class NvmlSensor:
 _EMPTY_READING = GpuReading()
 
 
-def _has_power_field(fields: dict[str, Any]) -> bool:
-    return "power_average" in fields or "power_instant" in fields
-
-
 def _scaled(number: float | None, by: float) -> float | None:
     return None if number is None else round(number * by, 9)
 
 
 def _multiplied(number: int | None, by: int) -> int | None:
     return None if number is None else number * by
-
-
-def _add_optional(one: int | None, other: int | None) -> int | None:
-    return None if one is None and other is None else (one or 0) + (other or 0)

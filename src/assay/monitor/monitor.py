@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Self
 
 from assay.core.errors import BadInput
 from assay.machine import nvidia
-from assay.machine.vendor import GpuInventory
+from assay.machine.model import GpuInventory
 from assay.monitor.client import Recording
 from assay.monitor.options import (
     PROCESSES_INTERVAL_S,

@@ -20,8 +20,7 @@ from assay.monitor.samples import WatchedGpu
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from assay.machine.model import Gpu
-    from assay.machine.vendor import GpuInventory
+    from assay.machine.model import Gpu, GpuInventory
 
 
 FileFormat: TypeAlias = Literal["jsonl", "json", "csv"]
@@ -44,7 +43,7 @@ TOP_INTERVAL_S = 5.0
 class RecordingOptions(Value):
     """The options a recorder is started with."""
 
-    path: str = Field(description="Absolute; its ending tells the form.")
+    path: str = Field(description="Absolute; the extension selects the format.")
     gpus: tuple[WatchedGpu, ...] = ()
     gpu_note: str | None = Field(default=None, description="Why there are none.")
     interval_s: float = 0.1
@@ -55,15 +54,15 @@ class RecordingOptions(Value):
     )
     host: bool = True
     host_interval_s: float | None = Field(
-        default=None, description="Null: as often, but at most ten times a second, beside GPUs twice."
+        default=None, description="Null: every tick, but at most ten times a second, or twice with GPUs."
     )
     processes_interval_s: float | None = Field(
-        default=PROCESSES_INTERVAL_S, description="Null: never list who is on the GPUs; it takes the driver's lock."
+        default=PROCESSES_INTERVAL_S, description="Null: never list processes on the GPUs; it takes the driver's lock."
     )
-    top_interval_s: float | None = Field(default=TOP_INTERVAL_S, description="Null: never look at every process.")
-    cpus: tuple[int, ...] | None = Field(default=None, description="Where the recorder runs; null: anywhere.")
+    top_interval_s: float | None = Field(default=TOP_INTERVAL_S, description="Null: never list all processes.")
+    cpus: tuple[int, ...] | None = Field(default=None, description="CPU affinity of the recorder; null: any CPU.")
     root: str = Field(default="/", description="Where sysfs and procfs are found.")
-    origin: Origin = Field(default="real", description="Fake where the driver names itself one.")
+    origin: Origin = Field(default="real", description="Fake if the driver identifies itself as one.")
 
     @model_validator(mode="after")
     def _something_to_watch(self) -> Self:

@@ -12,8 +12,7 @@ import json
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from assay.core.files import replace_from_chunks, translate_os_errors
-from assay.monitor.kernel_trace import kineto
-from assay.monitor.kernel_trace.rows import COUNTER_COLUMNS, SENSOR_COLUMNS
+from assay.monitor.kernel_trace.rows import COUNTER_COLUMNS, SENSOR_COLUMNS, gpu_events
 from assay.monitor.samples import (
     GpuMeterSample,
     GpuSample,
@@ -29,8 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from assay.monitor.kernel_trace.kineto import ProfilerClock
-    from assay.monitor.kernel_trace.rows import KernelRow
+    from assay.monitor.kernel_trace.rows import KernelRow, ProfilerClock
     from assay.monitor.samples import RecordingLine, Sample
 
 
@@ -191,7 +189,7 @@ def _annotations(kernels: Sequence[KernelRow], profiled: Sequence[TraceEvent]) -
         id(event): {
             name: value for name in (*SENSOR_COLUMNS, *COUNTER_COLUMNS) if (value := getattr(kernel, name)) is not None
         }
-        for event, kernel in zip(kineto.gpu_events(profiled), kernels, strict=True)
+        for event, kernel in zip(gpu_events(profiled), kernels, strict=True)
     }
 
 

@@ -41,10 +41,9 @@ from assay.monitor.client import (
     RecordingFlushed,
     StopRecording,
 )
-from assay.monitor.gpu_sampler import PCIE_READ_INTERVAL_NS, GpuSampler
-from assay.monitor.host_sampler import HostSampler, TopProcessSampler
 from assay.monitor.options import RecordingOptions
 from assay.monitor.recording_file import RecordingFile, formatter_for
+from assay.monitor.samplers import PCIE_READ_INTERVAL_NS, GpuSampler, HostSampler, TopProcessSampler
 from assay.monitor.samples import (
     GpuLost,
     GpuProcesses,
@@ -60,7 +59,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from concurrent.futures import Future
 
-    from assay.machine.vendor import GpuSensor
+    from assay.machine.model import GpuSensor
     from assay.monitor.client import RecorderReply, RecorderRequest
     from assay.monitor.samples import RecordingLine
 

@@ -34,7 +34,7 @@ from pydantic import ValidationError
 from assay.core.errors import BadInput, MachineCannot
 from assay.core.files import file_lock, translate_os_errors
 from assay.core.values import SCHEMA_VERSION, first_problem
-from assay.machine.vendor import GpuMeter, GpuReading, PcieRate
+from assay.machine.model import GpuMeter, GpuReading, PcieRate
 from assay.monitor.options import format_of
 from assay.monitor.samples import (
     RECORDING_LINE,

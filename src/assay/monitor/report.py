@@ -14,11 +14,10 @@ from assay.monitor.samples import POWER_QUANTITIES, GpuSample, HostSample, Recor
 from assay.monitor.statistics import RunningStatistics
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from assay.core.page import Cell, Element
     from assay.monitor.samples import RecordingLine
-    from assay.monitor.samples import RecordingLine as Recorded
     from assay.monitor.statistics import CounterStatistics, LevelStatistics, MonitorStatistics, SourceStatistics
 
 
@@ -26,7 +25,7 @@ _PERCENT_TITLES = {
     "utilisation_percent": "GPU busy",
     "memory_utilisation_percent": "memory busy",
     "cpu_percent": "CPUs busy",
-    "steal_percent": "taken by the hypervisor",
+    "steal_percent": "CPU steal",
     "memory_used_percent": "memory used",
 }
 
@@ -64,7 +63,7 @@ def _power_figure(source: SourceStatistics, statistics: MonitorStatistics, curve
     if source.ended:
         bars[0] = bars[0].model_copy(update={"tone": "bad"})
     for reason, start_s, end_s in curves.spans(source.source, apart_s=statistics.lasted_s / 100):
-        bars.append(TimelineBar(lane="held back", label=reason, start_s=start_s, end_s=min(end_s, statistics.lasted_s)))
+        bars.append(TimelineBar(lane="throttled", label=reason, start_s=start_s, end_s=min(end_s, statistics.lasted_s)))
     for mark in statistics.marks:
         end_s = mark.start_s if mark.end_s is None else mark.end_s
         bars.append(TimelineBar(lane="marks", label=mark.name, start_s=mark.start_s, end_s=end_s))
@@ -238,7 +237,7 @@ MIN_SILENT_S, SILENT_READINGS = 0.5, 3.0
 """A quantity has stopped if it is silent for longer than this, and than this many of its reading intervals."""
 
 
-def recording_page(lines: Iterable[Recorded], *, name: str) -> tuple[MonitorStatistics, Page]:
+def recording_page(lines: Iterable[RecordingLine], *, name: str) -> tuple[MonitorStatistics, Page]:
     """Return the statistics of a recording, and its page; ``name`` is the file's."""
     running, curves = RunningStatistics(), RecordingCurves()
     for line in lines:
@@ -330,34 +329,33 @@ def _has_stopped(stats: LevelStatistics | CounterStatistics, source: SourceStati
 def _summary_section(statistics: MonitorStatistics) -> list[Section]:
     """Return the main figures, one row per GPU, and a sentence about the host."""
     gpus = [source for source in statistics.sources if source.source != "host" and source.n]
-    titles = ("busy, mean %", "memory, highest MiB", "power, mean W", "highest W", "energy, J", "hottest °C")
-    columns = (Column(title="GPU"), *(Column(title=t, numeric=True) for t in titles), Column(title="SM clock, MHz"))
-    table = Table(
-        title="GPUs",
-        columns=columns,
-        rows=tuple(map(_gpu_row, gpus)),
-        note="Means are weighted by time. Energy is the difference of the card's own counter.",
-    )
     host = statistics.of("host")
     host_text = None if host is None else _host_summary(host)
-    elements: list[Element] = [*([table] if gpus else []), *([Text(text=host_text)] if host_text else [])]
+    elements: list[Element] = [
+        *_gpus_table(gpus),
+        *([Text(text=host_text)] if host_text else []),
+    ]
     return [Section(title=SUMMARY_TITLE, elements=tuple(elements))] if elements else []
 
 
-def _gpu_row(source: SourceStatistics) -> tuple[Cell, ...]:
-    busy, memory = source.level("utilisation_percent"), source.level("memory_used_mib")
-    power = next((level for name in POWER_QUANTITIES if (level := source.level(name)) is not None), None)
-    heat, clock = source.level("temperature_c"), source.level("sm_mhz")
-    return (
-        source.title.removeprefix("GPU "),
-        _mean(busy),
-        None if memory is None else memory.maximum,
-        _mean(power),
-        None if power is None else power.maximum,
-        source.difference("energy_j"),
-        None if heat is None else heat.maximum,
-        None if clock is None else f"{clock.minimum:.0f} – {clock.maximum:.0f}",
-    )
+def _gpus_table(gpus: list[SourceStatistics]) -> list[Table]:
+    titles = ("busy, mean %", "memory, highest MiB", "power, mean W", "highest W", "energy, J", "hottest °C")
+    rows: list[tuple[Cell, ...]] = []
+    for gpu in gpus:
+        power = next((level for name in POWER_QUANTITIES if (level := gpu.level(name)) is not None), None)
+        memory, heat, clock = gpu.level("memory_used_mib"), gpu.level("temperature_c"), gpu.level("sm_mhz")
+        rows.append((
+            gpu.title.removeprefix("GPU "),
+            None if clock is None else f"{clock.minimum:.0f} – {clock.maximum:.0f}",
+            _mean(gpu.level("utilisation_percent")),
+            None if memory is None else memory.maximum,
+            _mean(power),
+            None if power is None else power.maximum,
+            gpu.difference("energy_j"),
+            None if heat is None else heat.maximum,
+        ))  # fmt: skip
+    note = "Means are weighted by time. Energy is the difference of the card's own counter."
+    return _table("GPUs", rows, ("GPU", "SM clock, MHz"), titles, note=note)
 
 
 def _mean(level: LevelStatistics | None) -> float | None:
@@ -367,7 +365,7 @@ def _mean(level: LevelStatistics | None) -> float | None:
 def _host_summary(host: SourceStatistics) -> str | None:
     texts = {
         "cpu_percent": "CPUs {mean:.1f} % busy (at most {most:.0f} %)",
-        "steal_percent": "the hypervisor took {mean:.1f} % (at most {most:.0f} %)",
+        "steal_percent": "CPU steal {mean:.1f} % (at most {most:.0f} %)",
         "memory_used_mib": "{most:.0f} MiB of memory used at most",
     }
     levels = [(level, text) for name, text in texts.items() if (level := host.level(name)) is not None]
@@ -379,7 +377,7 @@ def _source_section(source: SourceStatistics, statistics: MonitorStatistics, cur
     if not source.n:
         return Section(title=source.title, elements=(Text(text="No sample was taken.", tone="unsure"),))
     elements: list[Element] = [
-        _levels_table(source),
+        *_levels_table(source),
         *_counters_table(source),
         *_throttle_table(source),
         *_busy_cpus_table(source),
@@ -390,77 +388,60 @@ def _source_section(source: SourceStatistics, statistics: MonitorStatistics, cur
     return Section(title=source.title, elements=tuple(elements))
 
 
-def _levels_table(source: SourceStatistics) -> Table:
-    titles = ("samples", "mean", "time mean", "lowest", "highest")
+def _levels_table(source: SourceStatistics) -> list[Table]:
     gpu = source.source != "host"
-    rows: list[tuple[Cell, ...]] = [
-        (
-            quantity_info(level.quantity, gpu=gpu).title,
-            level.unit,
-            level.n,
-            level.mean,
-            level.time_mean,
-            level.minimum,
-            level.maximum,
-        )
-        for level in source.levels
-        if "[" not in level.quantity
+    rows = [
+        (quantity_info(v.quantity, gpu=gpu).title, v.unit, v.n, v.mean, v.time_mean, v.minimum, v.maximum)
+        for v in source.levels
+        if "[" not in v.quantity
     ]
-    columns = (Column(title="what"), Column(title="unit"), *(Column(title=title, numeric=True) for title in titles))
     missed = f", {source.missed} missed" if source.missed else ""
-    return Table(title=f"Levels, of {source.n} samples{missed}", columns=columns, rows=tuple(rows))
+    titles = ("samples", "mean", "time mean", "lowest", "highest")
+    return _table(f"Levels, of {source.n} samples{missed}", rows, ("quantity", "unit"), titles)
 
 
 def _counters_table(source: SourceStatistics) -> list[Table]:
-    gpu = source.source != "host"
     rows: list[tuple[Cell, ...]] = []
     for counted in source.counted:
-        info = quantity_info(counted.quantity, gpu=gpu)
+        info = quantity_info(counted.quantity, gpu=source.source != "host")
         scale, unit = (MEGA, "MB") if info.unit == "B" else (1.0, info.unit)
         cells = [None if value is None else value / scale for value in (counted.difference, counted.per_s)]
         rows.append((info.title, unit, *cells))
-    columns = (
-        Column(title="what"),
-        Column(title="unit"),
-        Column(title="difference", numeric=True),
-        Column(title="per second", numeric=True),
-    )
-    return [Table(title="What counts up", columns=columns, rows=tuple(rows))] if rows else []
+    return _table("Counters", rows, ("quantity", "unit"), ("difference", "per second"))
 
 
 def _throttle_table(source: SourceStatistics) -> list[Table]:
-    rows = tuple((reason, 100 * share) for reason, share in sorted(source.throttle_share.items()))
-    columns = (Column(title="reason"), Column(title="% of the time", numeric=True))
-    return [Table(title="Why the clock was not higher", columns=columns, rows=rows)] if rows else []
+    rows = [(reason, 100 * share) for reason, share in sorted(source.throttle_share.items())]
+    return _table("Throttle reasons", rows, ("reason",), ("% of the time",))
 
 
 def _busy_cpus_table(source: SourceStatistics) -> list[Table]:
     cores = [level for level in source.levels if level.quantity.startswith("core_percent[")]
     ranked = sorted(cores, key=lambda level: -(level.time_mean or level.mean))[:MAX_BUSY_CPUS]
-    rows = tuple((level.quantity[len("core_percent[") : -1], level.mean, level.maximum) for level in ranked)
-    columns = (Column(title="CPU"), Column(title="busy, mean %", numeric=True), Column(title="highest %", numeric=True))
-    return [Table(title=f"The busiest of {len(cores)} CPUs", columns=columns, rows=rows)] if rows else []
+    rows = [(level.quantity[len("core_percent[") : -1], level.mean, level.maximum) for level in ranked]
+    return _table(f"The busiest of {len(cores)} CPUs", rows, ("CPU",), ("busy, mean %", "highest %"))
 
 
 def _busy_processes_table(statistics: MonitorStatistics) -> list[Table]:
-    rows: tuple[tuple[Cell, ...], ...] = tuple(
-        (process.name, process.pid, process.cores, None if process.cpus is None else ", ".join(map(str, process.cpus)))
-        for process in statistics.busiest
-    )
-    columns = (
-        Column(title="process"),
-        Column(title="number"),
-        Column(title="CPUs' worth of time", numeric=True),
-        Column(title="may run on"),
-    )
-    return [Table(title="The busiest processes", columns=columns, rows=rows)] if rows else []
+    rows = [
+        (p.name, p.pid, None if p.cpus is None else ", ".join(map(str, p.cpus)), p.cores) for p in statistics.busiest
+    ]
+    return _table("The busiest processes", rows, ("process", "PID", "CPU affinity"), ("cores used",))
 
 
 def _marks_section(statistics: MonitorStatistics) -> list[Section]:
-    rows = tuple(
-        (m.name, m.start_s, m.end_s, None if m.end_s is None else m.end_s - m.start_s) for m in statistics.marks
-    )
-    titles = ("from, s", "until, s", "lasted, s")
-    columns = (Column(title="mark"), *(Column(title=title, numeric=True) for title in titles))
-    table = Table(title="Marks and windows", columns=columns, rows=rows)
-    return [Section(title="Marks", elements=(table,))] if rows else []
+    rows = [(m.name, m.start_s, m.end_s, None if m.end_s is None else m.end_s - m.start_s) for m in statistics.marks]
+    tables = _table("Marks and windows", rows, ("mark",), ("from, s", "until, s", "duration, s"))
+    return [Section(title="Marks", elements=tuple(tables))] if tables else []
+
+
+def _table(
+    title: str,
+    rows: Sequence[tuple[Cell, ...]],
+    titles: tuple[str, ...],
+    numeric_titles: tuple[str, ...],
+    note: str | None = None,
+) -> list[Table]:
+    """Return a table whose last columns are numbers, if it has rows."""
+    columns = (*(Column(title=t) for t in titles), *(Column(title=t, numeric=True) for t in numeric_titles))
+    return [Table(title=title, columns=columns, rows=tuple(rows), note=note)] if rows else []

@@ -22,7 +22,7 @@ from pydantic import Field, TypeAdapter
 
 from assay.core.results import Origin
 from assay.core.values import SCHEMA_VERSION, Value
-from assay.machine.vendor import GpuMeter, GpuProcess, GpuReading, PcieRate
+from assay.machine.model import GpuMeter, GpuProcess, GpuReading, PcieRate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,8 +34,8 @@ class _Timestamped(Value):
 
 
 class _GpuTickSample(_Timestamped):
-    tick: int = Field(description="Looks of the same tick were taken together.")
-    gpu: int = Field(description="As nvidia-smi numbers it.")
+    tick: int = Field(description="Samples of the same tick were taken together.")
+    gpu: int = Field(description="Index as in nvidia-smi.")
 
 
 class WatchedGpu(Value):
@@ -54,14 +54,14 @@ class RecordingHeader(_Timestamped):
     kind: Literal["header"] = "header"
     schema_version: int = Field(default=SCHEMA_VERSION, le=SCHEMA_VERSION)
     wall_ns: int = Field(description="Since 1970, at the same moment.")
-    host: str | None = Field(default=None, description="A hash that tells hosts apart without naming them.")
+    host: str | None = Field(default=None, description="A hash that distinguishes hosts without naming them.")
     boot_id: str | None = None
     interval_s: float
-    host_every: int | None = Field(default=None, description="Ticks from one look at the host to the next.")
+    host_every: int | None = Field(default=None, description="Ticks between samples of the host.")
     gpus: tuple[WatchedGpu, ...] = ()
-    gpu_note: str | None = Field(default=None, description="Why no GPU is watched.")
-    cpus: tuple[int, ...] = Field(default=(), description="Where the recorder runs.")
-    version: str | None = Field(default=None, description="Of Assay.")
+    gpu_note: str | None = Field(default=None, description="Why no GPU is sampled.")
+    cpus: tuple[int, ...] = Field(default=(), description="CPU affinity of the recorder.")
+    version: str | None = Field(default=None, description="Version of Assay.")
     origin: Origin = "real"
 
 
@@ -70,7 +70,7 @@ class Heartbeat(_Timestamped):
 
     kind: Literal["beat"] = "beat"
     wall_ns: int
-    missed: int = Field(description="Ticks that could not be kept so far.")
+    missed: int = Field(description="Ticks missed so far.")
 
 
 class GpuSample(GpuReading, _GpuTickSample):
@@ -91,7 +91,7 @@ class GpuProcesses(_Timestamped):
     kind: Literal["processes"] = "processes"
     gpu: int
     count: int
-    memory_mib: float | None = Field(default=None, description="Of all of them; null: the driver does not say.")
+    memory_mib: float | None = Field(default=None, description="Of all processes; null: not reported.")
     processes: tuple[GpuProcess, ...] = ()
 
 
@@ -113,16 +113,16 @@ class HostSample(_Timestamped):
     core_mhz: dict[int, float] = Field(default_factory=dict)
     context_switches: int | None = Field(default=None, description="So far, of all CPUs.")
     load_1m: float | None = None
-    running: int | None = Field(default=None, description="Threads that run or could.")
+    running: int | None = Field(default=None, description="Runnable threads.")
     memory_total_mib: float | None = None
     memory_used_mib: float | None = Field(default=None, description="What is not available to new programs.")
     swap_used_mib: float | None = None
     numa_hit: dict[int, int] = Field(default_factory=dict, description="Pages so far, by node.")
-    numa_miss: dict[int, int] = Field(default_factory=dict, description="Meant for another node, got here.")
-    numa_foreign: dict[int, int] = Field(default_factory=dict, description="Meant for here, got elsewhere.")
+    numa_miss: dict[int, int] = Field(default_factory=dict, description="Allocated here, intended for another node.")
+    numa_foreign: dict[int, int] = Field(default_factory=dict, description="Intended for here, allocated elsewhere.")
     disk_read_bytes: int | None = Field(default=None, description="So far, by all whole disks.")
     disk_written_bytes: int | None = None
-    network_received_bytes: int | None = Field(default=None, description="So far, but for the loopback.")
+    network_received_bytes: int | None = Field(default=None, description="So far, without loopback.")
     network_sent_bytes: int | None = None
     pressure_cpu_s: float | None = Field(default=None, description="So far: some thread waited for a CPU.")
     pressure_memory_s: float | None = None
@@ -139,8 +139,8 @@ class BusyProcess(Value):
 
     pid: int
     name: str
-    cores: float = Field(description="CPUs' worth of time.")
-    cpus: tuple[int, ...] | None = Field(default=None, description="Where it may run; null: it is gone, or hidden.")
+    cores: float = Field(description="Cores' worth of CPU time.")
+    cpus: tuple[int, ...] | None = Field(default=None, description="CPU affinity; null: it has exited or is hidden.")
 
 
 class TopProcesses(_Timestamped):
@@ -172,7 +172,7 @@ class RecordingEnd(_Timestamped):
 
     kind: Literal["end"] = "end"
     wall_ns: int
-    ticks: int | None = Field(default=None, description="That were kept; null: a table does not say.")
+    ticks: int | None = Field(default=None, description="Ticks sampled; null: not in a CSV file.")
     missed: int | None = None
     reason: str
 
@@ -206,15 +206,15 @@ GPU_QUANTITIES = {
     "memory_used_mib": QuantityInfo("memory used", "MiB"),
     "power_average_w": QuantityInfo("power, average of a second", "W"),
     "power_instant_w": QuantityInfo("power, instant", "W"),
-    "power_usage_w": QuantityInfo("power, as the card says", "W"),
+    "power_usage_w": QuantityInfo("power, as reported", "W"),
     "temperature_c": QuantityInfo("temperature", "°C"),
     "memory_temperature_c": QuantityInfo("memory temperature", "°C"),
     "sm_mhz": QuantityInfo("SM clock", "MHz"),
     "memory_mhz": QuantityInfo("memory clock", "MHz"),
     "energy_j": QuantityInfo("energy, counter difference", "J", counts=True),
-    "power_cap_s": QuantityInfo("held back by the power cap", "s", counts=True),
-    "too_hot_s": QuantityInfo("held back by heat", "s", counts=True),
-    "power_brake_s": QuantityInfo("held back by the power brake", "s", counts=True),
+    "power_cap_s": QuantityInfo("throttled by the power cap", "s", counts=True),
+    "too_hot_s": QuantityInfo("throttled by heat", "s", counts=True),
+    "power_brake_s": QuantityInfo("throttled by the power brake", "s", counts=True),
     "pcie_tx_bytes": QuantityInfo("PCIe sent", "B", counts=True),
     "pcie_rx_bytes": QuantityInfo("PCIe received", "B", counts=True),
     "nvlink_tx_bytes": QuantityInfo("NVLink sent", "B", counts=True),
@@ -225,9 +225,9 @@ POWER_QUANTITIES = ("power_instant_w", "power_average_w", "power_usage_w")
 
 HOST_QUANTITIES = {
     "cpu_percent": QuantityInfo("CPUs busy", "%"),
-    "steal_percent": QuantityInfo("taken by the hypervisor", "%"),
-    "load_1m": QuantityInfo("load average of a minute", ""),
-    "running": QuantityInfo("threads that run or could", ""),
+    "steal_percent": QuantityInfo("CPU steal", "%"),
+    "load_1m": QuantityInfo("load average, 1 min", ""),
+    "running": QuantityInfo("runnable threads", ""),
     "memory_used_mib": QuantityInfo("memory used", "MiB"),
     "swap_used_mib": QuantityInfo("swap used", "MiB"),
     "core_percent": QuantityInfo("busy", "%", index_name="CPU"),
@@ -242,9 +242,9 @@ HOST_QUANTITIES = {
     "disk_written_bytes": QuantityInfo("written to disks", "B", counts=True),
     "network_received_bytes": QuantityInfo("network received", "B", counts=True),
     "network_sent_bytes": QuantityInfo("network sent", "B", counts=True),
-    "numa_hit": QuantityInfo("pages got where they were meant", "", counts=True, index_name="node"),
-    "numa_miss": QuantityInfo("pages meant for another node", "", counts=True, index_name="node"),
-    "numa_foreign": QuantityInfo("pages got from another node", "", counts=True, index_name="node"),
+    "numa_hit": QuantityInfo("pages on the intended node", "", counts=True, index_name="node"),
+    "numa_miss": QuantityInfo("pages intended for another node", "", counts=True, index_name="node"),
+    "numa_foreign": QuantityInfo("pages allocated on another node", "", counts=True, index_name="node"),
     "package_energy_j": QuantityInfo("energy, counter difference", "J", counts=True, index_name="processor"),
 }
 

@@ -63,7 +63,7 @@ class CounterStatistics(Value):
     quantity: str
     unit: str
     n: int
-    difference: float | None = Field(description="Null: one sample, it went back meanwhile, or too few ticks.")
+    difference: float | None = Field(description="Null: one sample, it decreased, or too few ticks.")
     per_s: float | None
     over_s: float = Field(description="From the first sample to the last.")
     note: str | None = None
@@ -82,10 +82,10 @@ class SourceStatistics(Value):
     levels: tuple[LevelStatistics, ...] = ()
     counted: tuple[CounterStatistics, ...] = ()
     throttle_share: dict[str, float] = Field(
-        default_factory=dict, description="Share of the time in which a reason held the clock back."
+        default_factory=dict, description="Share of the time in which the clock was throttled for a reason."
     )
     most_processes: int | None = None
-    ended: str | None = Field(default=None, description="Why it answered no more.")
+    ended: str | None = Field(default=None, description="Why it stopped answering.")
 
     def level(self, quantity: str) -> LevelStatistics | None:
         """Return the statistics of a level; null where there are none."""
@@ -130,7 +130,7 @@ class MonitorStatistics(Value):
     sources: tuple[SourceStatistics, ...]
     together: GpuTotals
     marks: tuple[MarkedSpan, ...] = ()
-    busiest: tuple[BusyProcess, ...] = Field(default=(), description="Mean over all looks at every process.")
+    busiest: tuple[BusyProcess, ...] = Field(default=(), description="Mean over all samples.")
     notes: tuple[str, ...] = ()
     finished: bool = Field(description="Whether the recording was ended in good order.")
     partial: bool = Field(default=False, description="Whether a GPU was lost before the end.")
@@ -434,7 +434,14 @@ class RunningStatistics:
                 peak_power_of=peak_of,
                 energy_j=_total_energy_j([source for source in sources if source.source != "host"]),
             ),
-            marks=tuple(_marked_span(mark, header.t_ns) for mark in self._marks),
+            marks=tuple(
+                MarkedSpan(
+                    name=mark.name,
+                    start_s=(mark.start_ns - header.t_ns) / 1e9,
+                    end_s=None if mark.end_ns is None else (mark.end_ns - header.t_ns) / 1e9,
+                )
+                for mark in self._marks
+            ),
             busiest=self._top.result(),
             notes=(*([f"no GPU is watched: {header.gpu_note}"] if header.gpu_note else []), *self._jumps),
             finished=self._finished,
@@ -457,11 +464,6 @@ def _total_energy_j(gpus: list[SourceStatistics]) -> float | None:
     if longest_s - shortest_s > SAME_TIME_SHARE * longest_s + READ_EVERY_S:
         return None
     return sum(counter.difference for counter in counters if counter.difference is not None)
-
-
-def _marked_span(mark: Mark, zero_ns: int) -> MarkedSpan:
-    end_s = None if mark.end_ns is None else (mark.end_ns - zero_ns) / 1e9
-    return MarkedSpan(name=mark.name, start_s=(mark.start_ns - zero_ns) / 1e9, end_s=end_s)
 
 
 class _PowerSum:
@@ -577,19 +579,23 @@ def summarise_windows(
     gpu_stats = tuple(
         _gpu_window_stats(n, uuid, inside[f"gpu:{n}"], observed_s) for n, uuid in gpus.items() if f"gpu:{n}" in inside
     )
-    pressure = host.per_s("pressure_cpu_s")
+    pressure, steal = host.per_s("pressure_cpu_s"), host.mean("steal_percent")
     return WindowStats(
         observed_s=observed_s,
         samples=sum(part.n for source in inside.values() for part in source.parts),
         gpus=gpu_stats,
         power_sum_max_w=_peak_w(lines, timed, gpus),
         cpu_percent=host.mean("cpu_percent"),
-        steal_percent=host.mean("steal_percent"),
+        steal_percent=steal,
         context_switches_per_s=host.per_s("context_switches"),
         pressure_cpu_percent=None if pressure is None else 100 * pressure,
         memory_used_mib=host.most("memory_used_mib"),
         complaints=(
-            *_host_interference(host.mean("steal_percent")),
+            *(
+                [hypervisor_interference(steal, " while it was timed")]
+                if steal is not None and steal > MAX_STEAL_PERCENT
+                else []
+            ),
             *(item for gpu in gpu_stats for item in _gpu_interference(gpu)),
             *(
                 item
@@ -602,12 +608,14 @@ def summarise_windows(
 
 
 def _windows_by_source(lines: Sequence[RecordingLine], windows: Sequence[Window]) -> dict[str, SourceWindows]:
+    """Return the statistics of each source; the host's sample after a window covers it, if there is none within."""
     header = [line for line in lines if isinstance(line, RecordingHeader)][:1]
+    samples = [line for line in lines if isinstance(line, GpuSample | GpuMeterSample | HostSample)]
     by_source: dict[str, list[SourceStatistics]] = {}
     for start_ns, end_ns in windows:
-        inside = [line for line in lines if _is_sample(line) and start_ns <= line.t_ns <= end_ns]
+        inside = [line for line in samples if start_ns <= line.t_ns <= end_ns]
         if not any(isinstance(line, HostSample) for line in inside):
-            inside += _next_host_sample(lines, end_ns)
+            inside += [line for line in samples if isinstance(line, HostSample) and line.t_ns > end_ns][:1]
         for source in summarise([*header, *inside]).sources:
             by_source.setdefault(source.source, []).append(source)
     return {name: SourceWindows(tuple(parts)) for name, parts in by_source.items()}
@@ -622,17 +630,6 @@ def _peak_w(lines: Sequence[RecordingLine], windows: Sequence[Window], gpus: dic
             if power is not None:
                 ticks.setdefault(line.tick, {})[line.gpu] = power
     return max((sum(powers.values()) for powers in ticks.values() if len(powers) == len(gpus)), default=None)
-
-
-def _next_host_sample(lines: Sequence[RecordingLine], end_ns: int) -> list[RecordingLine]:
-    """Return the first host sample after a moment: it covers the time since the previous sample."""
-    later = (line for line in lines if isinstance(line, HostSample) and line.t_ns > end_ns)
-    sample = next(later, None)
-    return [] if sample is None else [sample]
-
-
-def _is_sample(line: RecordingLine) -> bool:
-    return isinstance(line, GpuSample | GpuMeterSample | HostSample)
 
 
 def _gpu_window_stats(number: int, uuid: str, windows: SourceWindows, observed_s: float) -> GpuWindowStats:
@@ -676,12 +673,6 @@ def missing_power_notes(stats: WindowStats | None) -> list[Note]:
     ]
 
 
-def _host_interference(steal_percent: float | None) -> list[Interference]:
-    if steal_percent is None or steal_percent <= MAX_STEAL_PERCENT:
-        return []
-    return [hypervisor_interference(steal_percent, " while it was timed")]
-
-
 def _gpu_interference(stats: GpuWindowStats) -> list[Interference]:
     forced = {
         r: share
@@ -694,7 +685,7 @@ def _gpu_interference(stats: GpuWindowStats) -> list[Interference]:
             source=f"GPU {stats.gpu} throttled, {reason}",
             amount=100 * share,
             unit="%",
-            message=f"GPU {stats.gpu} was held back for {share:.0%} of the time: {reason}",
+            message=f"GPU {stats.gpu} was throttled for {share:.0%} of the time: {reason}",
         )
         for reason, share in forced.items()
     ]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from assay.core.results import method_key
 from assay.core.values import Adaptive, Continuous, Counted, Paired, Params, Staged, Value
-from assay.machine.cuda_devices import gpu_targets
+from assay.machine.devices import gpu_targets
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from assay.core.results import Findings, Record
     from assay.core.values import Role, Scalar, Subject, Trial
-    from assay.machine.cuda_devices import GpuTarget
+    from assay.machine.devices import GpuTarget
     from assay.machine.model import Machine
 
 

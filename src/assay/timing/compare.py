@@ -13,7 +13,7 @@ import numpy as np
 from assay.core.errors import BadInput
 from assay.stats.intervals import CONFIDENCE, estimate_median
 from assay.stats.sequential import MINIMUM_EFFECT, InterimLook, compare_at_look
-from assay.timing.conditions import ClockWatch, ContextSwitchCounter, locked_clock
+from assay.timing.conditions import ContextSwitchCounter
 from assay.timing.interleaved import (
     QUANTITY_OF_TIME,
     TINY_US,
@@ -28,13 +28,14 @@ from assay.timing.interleaved import (
 from assay.timing.options import BUDGET_S, LIMIT_S, PRECISION, SMALL_BATCH_US, TIMES, require_time_kind, resolve_options
 from assay.timing.results import ComparedFunction, Comparison
 from assay.timing.sampling import looks_between
-from assay.timing.setup import bind_call, select_timer_setup, set_up_interleaved
+from assay.timing.setup import bind_call, set_up_interleaved, timing_session
 from assay.timing.wall import gc_paused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from assay.stats.sequential import PairedComparison
+    from assay.timing.conditions import ClockWatch
     from assay.timing.options import ClockReader, MethodChoice, TimeKind, TimingOptions
     from assay.timing.results import Cache, StopReason, TimeQuantity, Verdict
     from assay.timing.sampling import Call, Instrument
@@ -107,10 +108,7 @@ def compare(
     )  # fmt: skip
     require_time_kind(by, timing_options)
     start = time.perf_counter()
-    timer_setup = select_timer_setup(timing_options)
-    watch = ClockWatch(timing_options.reader or timer_setup.reader())
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(locked_clock(watch, timing_options.lock_mhz))
+    with timing_session(timing_options) as (timer_setup, watch), contextlib.ExitStack() as stack:
         timed_calls = set_up_interleaved(timer_setup, bound, timing_options, stack)
         comparison_setup = ComparisonSetup(
             tuple(timed_calls),

@@ -139,5 +139,5 @@ def describe_switches(switches: int, within_s: float) -> tuple[str, ...]:
     if switches < MIN_SWITCHES or switches < FREQUENT_PER_S * within_s:
         return ()
     return (
-        f"others are busy here: the core was taken away {switches} times in {within_s:.2g} s; assay doctor says more",
+        f"other processes interfere: {switches} involuntary context switches in {within_s:.2g} s; see assay doctor",
     )

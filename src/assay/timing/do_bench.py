@@ -78,7 +78,8 @@ def do_bench(  # noqa: PLR0917 - Triton's signature
             budget_s=max(warmup + rep, 1) / 1000,
             times=SPAN_ONLY,
         )
-    milliseconds = np.asarray(result.series[_best_quantity(result.series)]) / 1000
+    quantity = next(name for name in ("span_us", "busy_us", "call_us") if name in result.series)
+    milliseconds = np.asarray(result.series[quantity]) / 1000
     if quantiles is not None:
         values = np.quantile(milliseconds, list(quantiles)).tolist()
         return values[0] if len(values) == 1 else values
@@ -95,10 +96,6 @@ def reraise_original() -> Iterator[None]:
         if isinstance(error.__cause__, Exception):
             raise error.__cause__ from None
         raise
-
-
-def _best_quantity(series: dict[str, tuple[float, ...]]) -> str:
-    return next(name for name in ("span_us", "busy_us", "call_us") if name in series)
 
 
 HELION_TUNER_MODULE = "helion.autotuner.base_search"
@@ -119,7 +116,7 @@ def patch_helion() -> Iterator[None]:
         tuner: Any = importlib.import_module(HELION_TUNER_MODULE)
         original_bench, original_interleaved = tuner.do_bench, tuner.interleaved_bench
     except (ImportError, AttributeError) as error:
-        raise MachineCannot(f"There is no Helion here whose tuner can be mended (made for 1.0): {error}.") from None
+        raise MachineCannot(f"There is no Helion here whose tuner can be patched (made for 1.0): {error}.") from None
 
     def bench_alone(*args: Any, process_group_name: str | None = None, **kwargs: Any) -> Any:
         if process_group_name is not None:

@@ -380,10 +380,6 @@ def sample_pair(
     all_series = [
         series for side, subject in zip(sides, subjects, strict=True) for series in side.series(subject, window)
     ]
-    return all_series + _throttle_series(watch.labels, subjects, window) if reader is not None else all_series
-
-
-def _throttle_series(labels: Sequence[float], subjects: tuple[int, int], window: tuple[int, int]) -> list[SampleSeries]:
-    if not labels or math.isnan(labels[0]):
-        return []
-    return [SampleSeries(subject, "throttled", array("d", labels), 1, window) for subject in subjects]
+    if reader is not None and watch.labels and not math.isnan(watch.labels[0]):
+        all_series += [SampleSeries(subject, "throttled", array("d", watch.labels), 1, window) for subject in subjects]
+    return all_series

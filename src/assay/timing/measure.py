@@ -14,16 +14,17 @@ from assay.core.results import NO_INTERVAL, Estimate
 from assay.stats.intervals import estimate_median, explain_no_interval, find_competing_levels, interval_refusal
 from assay.stats.sequential import InterimLook
 from assay.stats.shape import classify_shape, find_unsteadiness
-from assay.timing.conditions import ClockWatch, ContextSwitchCounter, locked_clock
+from assay.timing.conditions import ContextSwitchCounter
 from assay.timing.options import BUDGET_S, LIMIT_S, PRECISION, TIMES, resolve_options
 from assay.timing.results import Measurement
 from assay.timing.sampling import collect_samples, median_interval, warm_up
-from assay.timing.setup import attribute_errors, bind_call, select_timer_setup, set_up_call
+from assay.timing.setup import attribute_errors, bind_call, timing_session
 from assay.timing.wall import gc_paused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from assay.timing.conditions import ClockWatch
     from assay.timing.options import ClockReader, MethodChoice, TimeKind, TimingOptions
     from assay.timing.results import Cache
     from assay.timing.sampling import Call, CollectedSamples, Samples, WarmUp
@@ -87,12 +88,9 @@ def measure(
         limit_s=limit_s, setup=setup, lock_mhz=lock_mhz, reader=reader,
     )  # fmt: skip
     start = time.perf_counter()
-    timer_setup = select_timer_setup(timing_options)
-    with contextlib.ExitStack() as stack:
-        watch = ClockWatch(timing_options.reader or timer_setup.reader())
-        stack.enter_context(locked_clock(watch, timing_options.lock_mhz))
+    with timing_session(timing_options) as (timer_setup, watch), contextlib.ExitStack() as stack:
         stack.enter_context(attribute_errors(bound.name))
-        timed_call = set_up_call(timer_setup, bound, timing_options)
+        timed_call = timer_setup.set_up(bound, timing_options, timer_setup.first_calls(bound, timing_options))
         stack.callback(timed_call.close)
         stack.enter_context(gc_paused())
         context_switches = ContextSwitchCounter()
@@ -155,13 +153,7 @@ def _measure_call_us(timed_call: TimedCall, timing_options: TimingOptions) -> di
 
 
 def _build_measurement(raw: RawMeasurement, timing_options: TimingOptions, *, took_s: float) -> Measurement:
-    timed_call, collected, warm, watch, extra_samples = (
-        raw.timed_call,
-        raw.collected,
-        raw.warm_up,
-        raw.watch,
-        raw.extra_samples,
-    )
+    timed_call, collected, warm, extra_samples = raw.timed_call, raw.collected, raw.warm_up, raw.extra_samples
     instrument = timed_call.instrument
     samples = collected.samples
     decided = samples[instrument.primary]
@@ -187,7 +179,7 @@ def _build_measurement(raw: RawMeasurement, timing_options: TimingOptions, *, to
         unsteady=find_unsteadiness(decided),
         no_interval=None if decisive.low is not None else interval_refusal(samples.get(timed_call.decisive, decided)),
         warmed_up=warm.settled,
-        clock=watch.summary(timing_options.lock_mhz, [b.mhz for b in collected.batches if b.mhz is not None]),
+        clock=raw.watch.summary(timing_options.lock_mhz, [b.mhz for b in collected.batches if b.mhz is not None]),
         samples=len(decided),
         calls=sum(len(b.quantities[instrument.primary]) for b in collected.batches) * instrument.calls_per_sample
         + warm.batches * warm.samples_per_batch * instrument.calls_per_sample
@@ -196,7 +188,7 @@ def _build_measurement(raw: RawMeasurement, timing_options: TimingOptions, *, to
         notes=(
             *timed_call.notes,
             *raw.notes,
-            *_sample_notes(decided, shape.name, warm, watch, on_gpu=timed_call.device != "cpu"),
+            *_sample_notes(decided, shape.name, warm, raw.watch, on_gpu=timed_call.device != "cpu"),
         ),
         series={
             name: tuple(values.tolist()) for name, values in (samples | extra_samples | _throttle_labels(raw)).items()
@@ -220,13 +212,11 @@ def _estimate_quantities(samples: dict[str, Samples], look: InterimLook, precisi
     for name, values in samples.items():
         same = next((previous for previous in estimates if np.array_equal(samples[previous], values)), None)
         estimates[name] = (
-            estimates[same] if same is not None else estimate_at_look(values, look, _unit(name), precision)
+            estimates[same]
+            if same is not None
+            else estimate_at_look(values, look, "us" if name.endswith("_us") else name, precision)
         )
     return estimates
-
-
-def _unit(quantity: str) -> str:
-    return "us" if quantity.endswith("_us") else quantity
 
 
 def estimate_at_look(values: Samples, look: InterimLook, unit: str, precision: float) -> Estimate:
@@ -258,12 +248,12 @@ def _sample_notes(samples: Samples, shape: str, warm: WarmUp, watch: ClockWatch,
     if levels is not None:
         notes.append(
             f"the times switch between two levels, {levels.low:.4g} µs and {levels.high:.4g} µs "
-            f"({levels.share_high:.0%} of the time): no one number tells both"
+            f"({levels.share_high:.0%} of the time): no single number describes both"
         )
     elif shape == "drift":
         notes.append("the times drift: the median is that of this window")
     elif shape == "bursts":
         notes.append("there are bursts of long times; the median does not show them")
     if watch.throttled and on_gpu:
-        notes.append(f"the clock was held back ({', '.join(watch.throttled)}): read times together with cycles")
+        notes.append(f"the clock was throttled ({', '.join(watch.throttled)}): read times together with cycles")
     return notes

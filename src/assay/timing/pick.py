@@ -14,7 +14,6 @@ import numpy as np
 from assay.core.errors import AssayError, BadInput, TrialFailed
 from assay.stats.intervals import CONFIDENCE
 from assay.stats.selection import Race
-from assay.timing.conditions import ClockWatch, locked_clock
 from assay.timing.interleaved import (
     QUANTITY_OF_TIME,
     TINY_US,
@@ -26,13 +25,14 @@ from assay.timing.interleaved import (
 )
 from assay.timing.options import BUDGET_S, LIMIT_S, PRECISION, SMALL_BATCH_US, require_time_kind, resolve_options
 from assay.timing.results import Pick, PickCandidate
-from assay.timing.setup import attribute_errors, bind_call, equalize_first_calls, select_timer_setup
+from assay.timing.setup import attribute_errors, bind_call, equalize_first_calls, timing_session
 from assay.timing.wall import gc_paused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from assay.core.values import Params
+    from assay.timing.conditions import ClockWatch
     from assay.timing.options import ClockReader, MethodChoice, TimeKind, TimingOptions
     from assay.timing.results import Cache, StopReason, TimeQuantity
     from assay.timing.sampling import Call
@@ -106,10 +106,7 @@ def pick(
     )  # fmt: skip
     require_time_kind(by, timing_options)
     start = time.perf_counter()
-    timer_setup = select_timer_setup(timing_options)
-    watch = ClockWatch(timing_options.reader or timer_setup.reader())
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(locked_clock(watch, timing_options.lock_mhz))
+    with timing_session(timing_options) as (timer_setup, watch), contextlib.ExitStack() as stack:
         prepared = _prepare_candidates(named, check, timer_setup, timing_options)
         stack.callback(prepared.close)
         race = CandidateRace(
@@ -274,7 +271,10 @@ def _build_pick(
         probability=standing.probability,
         expected_regret=standing.expected_regret,
         tolerance=candidate_race.race.tolerance,
-        ranking=(*ranking, *(_with_config(out, configs) for out in candidate_race.prepared.excluded)),
+        ranking=(
+            *ranking,
+            *(out.model_copy(update={"config": configs.get(out.name)}) for out in candidate_race.prepared.excluded),
+        ),
         quantity=candidate_race.quantity,
         device=timed_calls[0].device,
         cache=timing_options.cache if timing_options.on_gpu else "warm",
@@ -291,7 +291,3 @@ def _build_pick(
             )
         ),
     )
-
-
-def _with_config(candidate: PickCandidate, configs: Mapping[str, Params]) -> PickCandidate:
-    return candidate.model_copy(update={"config": configs.get(candidate.name)})

@@ -17,9 +17,10 @@ import time
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from assay.core.errors import AssayError, BadInput, MachineCannot, TrialFailed
+from assay.timing.conditions import ClockWatch, locked_clock
 from assay.timing.sampling import group_durations
 from assay.timing.wall import SHORT_CALL_NS, WallTimer
 
@@ -253,22 +254,6 @@ class TimedCall:
         self.instrument.close()
 
 
-class TimerSetup(Protocol):
-    """Sets up calls for timing on one device."""
-
-    def first_calls(self, bound: BoundCall, options: TimingOptions) -> FirstCalls:
-        """Make the first calls and time them."""
-        ...
-
-    def set_up(self, bound: BoundCall, options: TimingOptions, first: FirstCalls) -> TimedCall:
-        """Find out what the function allows and return its instruments; the first calls decide the batch size."""
-        ...
-
-    def reader(self) -> ClockReader | None:
-        """Return a reader of the device's clock; null where there is none."""
-        ...
-
-
 class CpuTimerSetup:
     """The host: calls are timed with its clock."""
 
@@ -325,8 +310,7 @@ class CudaTimerSetup:
     def set_up(self, bound: BoundCall, options: TimingOptions, first: FirstCalls) -> TimedCall:
         """Find out what the function allows, and return its instruments."""
         from assay.timing.cuda import timers
-        from assay.timing.cuda.cupti import TraceTimer
-        from assay.timing.cuda.timers import GpuCallBatch, GraphTimer, QueueTimer
+        from assay.timing.cuda.timers import GpuCallBatch, GraphTimer, QueueTimer, TraceTimer
 
         device = self._device
         capability = timers.probe_capability(
@@ -384,6 +368,10 @@ class CudaTimerSetup:
         return _clock_reader(self._device.uuid)
 
 
+TimerSetup: TypeAlias = CpuTimerSetup | CudaTimerSetup
+"""Sets up calls for timing on one device."""
+
+
 @cache
 def _clock_reader(uuid: str) -> ClockReader | None:
     """Return a reader for a GPU, opened once per process: opening NVML takes longer than many measurements."""
@@ -401,9 +389,13 @@ def select_timer_setup(options: TimingOptions) -> TimerSetup:
     return CudaTimerSetup(options.index) if options.on_gpu else CpuTimerSetup()
 
 
-def set_up_call(timer_setup: TimerSetup, bound: BoundCall, options: TimingOptions) -> TimedCall:
-    """Make the first calls of a function that is timed alone, and return its instruments."""
-    return timer_setup.set_up(bound, options, timer_setup.first_calls(bound, options))
+@contextmanager
+def timing_session(options: TimingOptions) -> Iterator[tuple[TimerSetup, ClockWatch]]:
+    """Yield the timer setup of a device, and a watch over its clock, which is locked meanwhile where requested."""
+    timer_setup = select_timer_setup(options)
+    watch = ClockWatch(options.reader or timer_setup.reader())
+    with locked_clock(watch, options.lock_mhz):
+        yield timer_setup, watch
 
 
 def equalize_first_calls(firsts: Sequence[FirstCalls]) -> list[FirstCalls]:

@@ -13,7 +13,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from assay.core.errors import AssayError, BadInput
-from assay.monitor.kernel_trace.kineto import call_mark
+from assay.monitor.kernel_trace.rows import call_mark
 from assay.worker import subjects
 from assay.worker.subjects import describe_failure
 from assay.workloads import registry

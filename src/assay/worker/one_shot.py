@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from assay.core import processes
 from assay.core.errors import AssayError, BadInput, MachineCannot, TrialFailed, WrongResult
 from assay.core.processes import kill_descendants, open_parent_socket, temporary_variable
-from assay.monitor.kernel_trace.kineto import call_mark
-from assay.monitor.kernel_trace.rows import CallSpan
+from assay.monitor.kernel_trace.rows import CallSpan, call_mark
 from assay.timing.compare import compare
 from assay.timing.measure import measure
 from assay.timing.options import require_time_kind, resolve_options

@@ -26,7 +26,7 @@ from assay.experiments.threshold import results_file as thresholds
 from assay.experiments.threshold.results_file import RESULTS_FILE as THRESHOLDS
 from assay.experiments.threshold.results_file import select_identity
 from assay.experiments.threshold.spec import TIME_KINDS
-from assay.machine.cuda_devices import gpu_targets
+from assay.machine.devices import gpu_targets
 from assay.stats.intervals import restarts_interval
 from assay.store.identity import (
     DTYPE,

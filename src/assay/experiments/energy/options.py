@@ -12,8 +12,8 @@ from assay.core.format import format_percent
 from assay.core.values import InterferencePolicy, Isolation, Value
 from assay.experiments.energy.config import EnergyConfig
 from assay.experiments.energy.plan import list_cell_phases
-from assay.isolation.devices import choose_devices
 from assay.joules.sensor_model import load_sensor_model
+from assay.machine.devices import choose_devices
 from assay.workloads.generation.placement import link_notes, order_gpus
 
 if TYPE_CHECKING:

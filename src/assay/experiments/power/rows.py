@@ -25,7 +25,7 @@ from assay.core.files import read_text
 from assay.core.page import Text
 from assay.core.results import Origin
 from assay.core.values import SCHEMA_VERSION, Scalar, Value, first_problem
-from assay.machine.cuda_devices import gpu_targets
+from assay.machine.devices import gpu_targets
 from assay.store.records import verify_file
 
 if TYPE_CHECKING:

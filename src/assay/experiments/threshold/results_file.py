@@ -30,7 +30,7 @@ from assay.experiments.threshold.cells import (
     judge_threshold,
 )
 from assay.experiments.threshold.spec import DecideOn, GridPoint, Threshold, TimeKind
-from assay.machine.cuda_devices import gpu_targets
+from assay.machine.devices import gpu_targets
 from assay.stats.crossover import SizeState, ThresholdKind, isotonic_regression
 from assay.store.identity import DTYPE, ISOLATION, Identity
 from assay.store.records import verify_file

@@ -16,16 +16,14 @@ from assay.core.format import format_time
 from assay.core.page import Column, Page, Section, Table, Text
 from assay.core.results import Origin
 from assay.core.values import SCHEMA_VERSION, Params, Value
-from assay.monitor.kernel_trace import kineto
-from assay.monitor.kernel_trace.rows import calls_as_rows
+from assay.monitor.kernel_trace.rows import calls_as_rows, fit_clock, gpu_events, operator_events, rows_from_events
 from assay.monitor.samples import GpuSample
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from assay.core.page import Cell, Tone
-    from assay.monitor.kernel_trace.kineto import Event, ProfilerClock
-    from assay.monitor.kernel_trace.rows import CallSpan, KernelRow
+    from assay.monitor.kernel_trace.rows import CallSpan, Event, KernelRow, ProfilerClock
     from assay.monitor.samples import RecordingLine
 
 
@@ -77,11 +75,11 @@ class KernelTimeline:
 
 def build_timeline(name: str, spans: Sequence[CallSpan], events: Sequence[Event], *, on_gpu: bool) -> KernelTimeline:
     """Return the rows of a trace: the events of PyTorch's profiler, or the calls if it recorded none of the kind."""
-    clock = kineto.fit_clock(events, spans) if events else None
-    shown = kineto.gpu_events(events) if on_gpu else kineto.operator_events(events)
+    clock = fit_clock(events, spans) if events else None
+    shown = gpu_events(events) if on_gpu else operator_events(events)
     if shown:
         clock_note = ("the profiler's clock could not be tied to the host's: no sensors are laid beside the rows",)
-        rows = kineto.rows_from_events(shown, events, clock)
+        rows = rows_from_events(shown, events, clock)
         return KernelTimeline(
             rows, KERNEL_ROWS if on_gpu else OPERATOR_ROWS, clock, () if clock is not None else clock_note
         )

@@ -24,7 +24,7 @@ from assay.experiments.power.characterize.findings import gpu_case_facts
 from assay.experiments.power.characterize.plan import build_trial, cases_by_trial
 from assay.experiments.power.rows import GPUS_FILE, rows_to_csv, rows_to_json_lines, write_csv
 from assay.experiments.reporting import TIME_QUANTITIES
-from assay.machine.cuda_devices import gpu_targets
+from assay.machine.devices import gpu_targets
 from assay.monitor.samples import GpuSample, RecordingHeader
 from assay.timing.continuous import START_US
 

@@ -38,7 +38,7 @@ from assay.experiments.power.characterize.plan import (
     trial_duration_s,
 )
 from assay.experiments.power.rows import IDLE
-from assay.isolation.devices import choose_devices, kind_of
+from assay.machine.devices import choose_devices, kind_of
 from assay.workloads import registry
 
 if TYPE_CHECKING:
