@@ -120,6 +120,6 @@ def test_the_page_says_what_is_missing_and_how_to_mend_it() -> None:
     assert table.elements[0].note == "6 more names are in the files."
     assert str(table.elements[0].rows[0][0]).endswith("…")
     assert [e.text for e in known.elements if e.kind == "text"] == [
-        "No counters: they may not be read. What mends it: be root.",
+        "No counters: they may not be read. To fix it: be root.",
         "Something is so.",
     ]

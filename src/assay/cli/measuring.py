@@ -7,6 +7,7 @@ flags ──▶ plan_run ──▶ start_run ──▶ continue_run ──▶ th
 
 from __future__ import annotations
 
+import os
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,7 +27,7 @@ from assay.core.processes import stop_on_signals
 from assay.core.values import SCHEMA_VERSION, Counted, Done, first_problem
 from assay.core.yaml_input import read_settings
 from assay.experiments.base import options_of
-from assay.hosts.run_job import record_run
+from assay.hosts.run_job import FOLDER_VARIABLE, record_run
 from assay.launch.checkouts import check_out, set_up_checkouts
 from assay.launch.local import LocalStarter
 from assay.launch.torchrun import Hub, serve_hub
@@ -226,8 +227,8 @@ def _measure(
     experiment: Experiment[Any], folder: RunFolder, machine: Machine, torchrun: Torchrun | None, *, keep_run: bool
 ) -> RunResult:
     """Run the measuring loop with workers here or in a torchrun."""
-    if keep_run:
-        record_run(folder.path)
+    if keep_run and (job_folder := os.environ.get(FOLDER_VARIABLE)):
+        record_run(Path(job_folder), folder.path)
     with show.progress_display() as progress, worker_starter(torchrun, folder.path, Path(folder.plan.cwd)) as starter:
         if not isinstance(starter, Hub):
             return run(experiment, folder, machine, Launcher(machine, starter), progress)

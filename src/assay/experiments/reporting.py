@@ -304,7 +304,7 @@ def monitor_table(records: Records, labels: Mapping[str, str]) -> list[Element]:
         return []
     on_gpu = any(during.gpus for _, during in watched)
     titles = ("trial", "CPUs busy, %", "steal, %", "waited for a CPU, %", "energy, J")
-    gpu_titles = ("GPU", "power, W", "SM clock, MHz", "held back, s", "temperature, °C") if on_gpu else ()
+    gpu_titles = ("GPU", "power, W", "SM clock, MHz", "throttled, s", "temperature, °C") if on_gpu else ()
     rows: list[tuple[Cell, ...]] = []
     tones: list[Tone] = []
     for record, during in watched:

@@ -96,11 +96,9 @@ def read_nodes(folder: Path) -> dict[str, bool]:
     return {path.name: path.stat().st_size > 0 for path in (folder / "nodes").glob("*")}
 
 
-def record_run(path: Path) -> None:
-    """Record this process's run folder, if another process submitted it as a job."""
-    folder = os.environ.get(FOLDER_VARIABLE)
-    if folder:
-        append_line(Path(folder) / "run", str(path))
+def record_run(job_folder: Path, run: Path) -> None:
+    """Record the run folder of a job, for the process that submitted it."""
+    append_line(job_folder / "run", str(run))
 
 
 def recorded_run(folder: Path) -> Path | None:

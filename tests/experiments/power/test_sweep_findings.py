@@ -374,7 +374,7 @@ def test_caps_are_told_apart_by_whether_they_bind(judged: Any) -> None:
 
     free, held, open_one = "does_not_bind", "binds", "unclear"
     found = binding(held, open_one, free, drawn=(300.0, None, 500.0, 700.0, 340.0))
-    assert found.claim == "sgemm@torch on cuda:0 is held back by some step of the power limit"
+    assert found.claim == "sgemm@torch on cuda:0 is throttled by some step of the power limit"
     assert (found.verdict, found.reason) == ("yes", "400 W does not bind")
     assert found.estimate is not None
     assert (found.estimate.value, found.estimate.low, found.estimate.high) == (460.0, 300.0, 700.0)

@@ -260,6 +260,6 @@ def _remarks(summary: TraceSummary) -> Iterator[tuple[str, Tone]]:
     refused = summary.counters.refused
     if refused is not None and summary.gpu is not None:
         fix = summary.counters.fix
-        yield f"No counters: {refused}.{f' What mends it: {fix}.' if fix else ''}", "unsure" if fix else "plain"
+        yield f"No counters: {refused}.{f' To fix it: {fix}.' if fix else ''}", "unsure" if fix else "plain"
     for note in summary.notes:
         yield f"{note[:1].upper()}{note[1:]}.", "plain"

@@ -185,7 +185,7 @@ def power_table(study: PowerStudy) -> list[Element]:
             "GFLOP/J": lambda gpu: fixed_cell(gpu.mean("gflop_per_j"), 1),
             "SM, MHz": lambda gpu: fixed_cell(gpu.mean("sm_mhz")),
             "°C": lambda gpu: fixed_cell(gpu.mean("temperature_c"), 1),
-            "held back": lambda gpu: "; ".join(f"{r} {format_percent(s)}" for r, s in gpu.held_back().items()) or None,
+            "throttled": lambda gpu: "; ".join(f"{r} {format_percent(s)}" for r, s in gpu.held_back().items()) or None,
         },
         text=("case", "device"),
         note="Means over the time in which kernels followed one another. Energy: of the card, idle power included. "

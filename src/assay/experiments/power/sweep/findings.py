@@ -171,7 +171,7 @@ def _devices_sentence(options: SweepOptions, curves: Sequence[SweepCurve]) -> st
 
 
 def build_findings(options: SweepOptions, study: SweepStudy, records: Records) -> Findings:
-    """Return where each device spends the least energy, how far it can be held back, and which caps do nothing."""
+    """Return where each device spends the least energy, how far it can be throttled, and which caps do nothing."""
     findings: list[Finding] = []
     for curve in study.curves:
         unit = WORK_UNIT_NAMES[curve.unit or "call"]
@@ -276,7 +276,7 @@ def _binding_finding(options: SweepOptions, curve: SweepCurve) -> Finding:
         options,
         curve,
         "binding",
-        f" is held back by some step of the {axis_name(options)}",
+        f" is throttled by some step of the {axis_name(options)}",
         estimate=estimate,
         verdict="yes" if settings["binds"] else "unsure" if settings["unclear"] else "no",
         reason=_unbound_clause(options, curve) if curve.unbound else None,
