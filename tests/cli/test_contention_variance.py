@@ -126,6 +126,7 @@ def test_broken_files_are_named_and_the_rest_is_compared(variance: Variance, tmp
         (("baseline", "--against"), "Option '--against' requires an argument"),
         (("--against", "concurrent"), "There is no baseline"),
         ((), "Nothing to compare"),
+        (("baseline/../baseline", "baseline"), "is named twice: name two different results, the baseline first"),
     ],
 )
 def test_nothing_usable_is_bad_input(variance: Variance, words: tuple[str, ...], said: str) -> None:

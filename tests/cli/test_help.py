@@ -56,6 +56,13 @@ def test_every_shown_option_says_what_it_does_and_no_name_is_broken(path: str) -
             assert max(option.opts, key=len).lstrip("-") in text
 
 
+def test_what_must_be_given_is_marked() -> None:
+    assert "  --watts W" in HELP["assay power budget"]
+    assert re.search(r"--watts W .*\[required\]", " ".join(HELP["assay power budget"].split()))
+    assert "[required]" not in HELP["assay run"]
+    assert "compare [OPTIONS] [RUN]..." in HELP["assay energy compare"]
+
+
 def test_spellings_of_the_older_tools_are_taken_but_not_shown() -> None:
     shown = HELP["assay contention run"] + HELP["assay threshold run"] + HELP["assay scaling run"]
     for name in ("--kernel", "--gpu ", "--provider", "--no-flash-attention", "--no-save"):

@@ -190,5 +190,5 @@ def test_bad_input_is_one_sentence(words: str, said: str, command: Command, work
 def test_an_empty_history_says_how_it_is_filled(command: Command) -> None:
     ran = command("history", "list")
     assert (ran.code, ran.out) == (0, "")
-    assert "`assay history import RUNS` brings older ones" in ran.err
+    assert "`assay history import DIR` adds older ones" in ran.err
     assert command("history", "list", "--json").data == {"schema": 1, "runs": []}

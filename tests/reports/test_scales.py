@@ -41,6 +41,12 @@ def test_an_axis_holds_every_estimate_and_nearly_all_samples(one: list[float], o
     assert axis.low < float(np.median(other)) < axis.high
 
 
+def test_an_axis_of_positive_samples_does_not_begin_below_zero() -> None:
+    assert strip_axis([StripRow(label="a", samples=(404.0, 410.0, 23_000.0), value=410.0)]).low == 0.0
+    assert strip_axis([StripRow(label="a", samples=(-1.0, 410.0, 23_000.0), value=410.0)]).low < -1.0
+    assert strip_axis([StripRow(label="a", samples=(404.0, 405.0), value=404.5)]).low > 400.0
+
+
 def test_strays_do_not_squeeze_the_rest() -> None:
     samples = (*(1 + i / 1000 for i in range(300)), 50.0)
     assert strip_axis([StripRow(label="a", samples=samples)]).high < 2

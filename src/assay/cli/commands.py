@@ -204,7 +204,8 @@ class Verb(click.Command):
         groups: dict[str, list[tuple[str, str]]] = {}
         for row in self.row.flags:
             if row.opts and not row.hidden:
-                groups.setdefault(row.group, []).append((_spelling(row), row.help))
+                text = f"{row.help}{'  [required]' if row.required else ''}"
+                groups.setdefault(row.group, []).append((_spelling(row), text))
         help_group = groups.setdefault(OUTPUT if OUTPUT in groups or not groups else next(iter(groups)), [])
         help_group.append(("-h, --help", "Show this message and exit."))
         for title, rows in groups.items():

@@ -209,7 +209,7 @@ SUFFIXES = (".html", ".md", ".png", ".json")
 class EnergyCompareFlags(cli.JsonFlags):
     """What `assay energy compare` can be asked for."""
 
-    runs: tuple[Path, ...] = cli.argument("RUN...", default=())
+    runs: tuple[Path, ...] = cli.argument("[RUN]...", default=())
     by: ComparedBy | None = cli.flag(
         metavar="FACTOR", shown="what differs", help="Compare the values of model, batch, placement, mode, gpu or run."
     )

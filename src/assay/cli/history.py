@@ -165,7 +165,7 @@ def parse_origins(origin: OriginChoice) -> tuple[Origin, ...] | None:
 
 
 EMPTY_MESSAGE = (
-    "Nothing of it is in the history yet; finished runs enter it, and `assay history import RUNS` brings older ones."
+    "No run in the history matches. Finished runs are added automatically; `assay history import DIR` adds older ones."
 )
 
 

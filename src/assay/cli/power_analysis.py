@@ -29,7 +29,7 @@ VARIABILITY_FOLDER = "variability"
 class PowerReportFlags(cli.JsonFlags):
     """What reports on power are made of, and where they go."""
 
-    runs: tuple[Path, ...] = cli.argument("RUN...", default=())
+    runs: tuple[Path, ...] = cli.argument("[RUN]...", default=())
     output: Path | None = cli.flag("--output -o", metavar="DIR", shown="next to the runs", help="Folder of the report.")
 
 

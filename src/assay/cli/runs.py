@@ -124,7 +124,8 @@ def _list_table(kind: str, rows: list[dict[str, Any]]) -> Table:
     for name in rows[0]:
         table.add_column(name, overflow="fold")
     for row in rows:
-        table.add_row(*("–" if value is None else escape(str(value)) for value in row.values()))
+        shown = {**row, "begun": f"{row['begun'] or '–'}"[:16].replace("T", " ")} if "begun" in row else row
+        table.add_row(*("–" if value is None else escape(str(value)) for value in shown.values()))
     return table
 
 

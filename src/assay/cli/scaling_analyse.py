@@ -30,7 +30,7 @@ WIDTH = 110
 class ScalingAnalyseFlags(cli.UnsureFlags, cli.JsonFlags):
     """What `assay scaling analyse` can be asked for."""
 
-    results: Path | None = cli.argument("RESULTS")
+    results: Path | None = cli.argument("[RESULTS]")
     results_dir: Path | None = cli.flag(hidden=True)
     min_efficiency: float | None = cli.decide_flag(gt=0, lt=1, help="Exit with code 1 below this efficiency.")
     output: Path | None = cli.output_flag("--output -o", metavar="DIR", shown="RESULTS", help="Folder of the files.")

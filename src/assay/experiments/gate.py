@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
+from assay.core.errors import BadInput
 from assay.core.format import format_change, format_count, format_duration, format_percent, format_value, unit_of
 from assay.core.page import Column, Section, StripPlot, StripRow, Table, Text, build_table
 from assay.core.results import Estimate, Finding
@@ -204,7 +205,7 @@ def _build_answer(options: GateOptions, records: Records, question: GateQuestion
     pairs = tuple(pair for record in good if (pair := restart_pair(records, record, question.quantity)) is not None)
     undecided = LimitDecision("unsure", None)
     if len(pairs) < len(good):
-        return GateAnswer(question, pairs, undecided, f"{question.quantity} was not reported in every restart")
+        return GateAnswer(question, pairs, undecided, "it was not reported in every restart")
     if any(pair.ratio is None for pair in pairs):
         return GateAnswer(question, pairs, undecided, f"{question.quantity} is not above zero, and has no ratio")
     decision = decide_limit(log_ratios(question, pairs), options.minimum_effect, question_count)
@@ -241,6 +242,21 @@ def paired_ratio(base: Samples, head: Samples) -> float | None:
     return math.exp(float(np.median([math.log(np.median(theirs) / np.median(ours)) for ours, theirs in by_turn])))
 
 
+def next_gate_step(options: GateOptions, records: Records) -> Block | Done:
+    """Return the next restart, or why there is none.
+
+    Raises:
+        BadInput: Neither revision reported a metric that is gated on; the sentence says how it is reported.
+    """
+    for name in (*options.lower_is_better, *options.higher_is_better):
+        for record in records:
+            if record.status == "ok" and not any(series.quantity == name and series.n for series in record.series):
+                raise BadInput(
+                    f"Neither revision reported {name}: add --metric {name}=REGEX, or write it to $ASSAY_RESULT."
+                )
+    return next_restart(options, records)
+
+
 MIN_RESTARTS_FOR_INTERVAL = 2
 """Whatever the budget: a single one has no interval."""
 
@@ -264,7 +280,7 @@ def next_restart(options: GateOptions, records: Records, answers: Sequence[GateA
     next_look = next((look for look in plan_gate_looks(options.restarts) if look > n), MAX_RESTARTS)
     return Block(
         name=name,
-        why=f"restart {n + 1}, the next look after {next_look}",
+        why=f"restart {n + 1}; next decision after restart {next_look}",
         trials=(restart_trial(options, name, n, worker_start_s(options, records)),),
         left_s=max(left_s, expected_restart_s(options, records)),
     )
@@ -529,7 +545,7 @@ def build_report(machine: Machine, options: GateOptions, records: Records) -> Re
 EXPERIMENT = Experiment(
     "gate",
     GateOptions,
-    step=lambda _, options, records: next_restart(options, records),
+    step=lambda _, options, records: next_gate_step(options, records),
     report=build_report,
     checkouts=lambda options: options.checkouts,
 )

@@ -78,8 +78,9 @@ def strip_axis(strips: Sequence[StripRow], centre: float | None = None) -> Axis:
     limits = _limits(scaled[:-3], scaled[-3], scaled[-1])
     low, high = _with_ends(limits, scaled[-2], log=log)
     pad = (high - low) * 0.04 or abs(high) * 0.05 or 1.0
-    low, high = low - pad, high + pad
-    return Axis(10**low, 10**high, log=True) if log else Axis(low, high)
+    if log:
+        return Axis(10 ** (low - pad), 10 ** (high + pad), log=True)
+    return Axis(0.0 if low - pad < 0 < everything.min() else low - pad, high + pad)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from assay.core.errors import BadInput
 from assay.core.values import Block, Done
 from assay.experiments.base import RunResult
 from assay.experiments.gate import EXPERIMENT, build_answers, head_first, paired_ratio
@@ -91,9 +92,9 @@ def test_on_a_gpu_kernels_and_calls_are_judged(decide_on: str, judges: int) -> N
     assert found.exit_code == (0 if decide_on == "kernels" else 1)
 
 
-def test_a_metric_that_is_missing_or_not_above_zero_is_not_judged() -> None:
-    missing = judged(World(), lower_is_better=("loss",), budget_s=20.0)
-    assert "loss was not reported in every restart" in missing.findings.headline
+def test_a_metric_that_neither_revision_reports_is_refused_and_one_not_above_zero_is_not_judged() -> None:
+    with pytest.raises(BadInput, match=r"^Neither revision reported loss: add --metric loss=REGEX"):
+        judged(World(), lower_is_better=("loss",), budget_s=20.0)
     below = judged(World({"call_us": 1.0, "loss": 1.0}, level=-1.0), lower_is_better=("loss",), budget_s=20.0)
     assert "is not above zero, and has no ratio" in below.findings.headline
 

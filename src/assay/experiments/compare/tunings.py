@@ -312,10 +312,12 @@ def split_sides(words: Sequence[str], against: Sequence[str], *, is_phased: Call
         first = tuple(word for word in words if Path(word).parent.name == "baseline")
         return ComparisonSides(first, tuple(word for word in words if word not in first))
     if len(words) == 1:
-        raise BadInput(f"Nothing is held against {words[0]}; {USAGE_HINT}.")
+        raise BadInput(f"There is nothing to compare {words[0]} with; {USAGE_HINT}.")
+    if len(words) == 2 and Path(words[0]).resolve() == Path(words[1]).resolve():
+        raise BadInput(f"{words[0]} is named twice: name two different results, the baseline first.")
     if len(words) == 2:
         meant = shlex.join(("assay", "contention", "variance", words[0], "--against", words[1]))
-        raise BadInput(f"It is not clear that {words[0]} is the baseline and {words[1]} is not; if so, say `{meant}`.")
+        raise BadInput(f"Which of {words[0]} and {words[1]} is the baseline? If it is the first, write `{meant}`.")
     raise BadInput(f"It is not clear which of these {len(words)} are the baseline; {USAGE_HINT}.")
 
 
