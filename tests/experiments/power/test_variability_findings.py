@@ -385,9 +385,7 @@ def test_how_near_most_gpus_are_to_each_other_is_said_where_it_hardly_matters() 
         assert advised("any", spread=given) == (
             f"It does not matter which GPU you ask for: {said}; the likeliest to be fastest {LESS}."
         )
-        assert advised("avoid", spread=given) == (
-            f"Ask for any but the slow ones: {said}; the fastest, GPU 2, {LESS}."
-        )
+        assert advised("avoid", spread=given) == (f"Ask for any but the slow ones: {said}; the fastest, GPU 2, {LESS}.")
 
 
 def test_a_gain_that_is_sure_but_small_matters_little() -> None:
