@@ -6,6 +6,7 @@ import math
 from types import SimpleNamespace as Made
 from typing import Any
 
+import numpy as np
 import pytest
 
 from assay.core.results import Check, Estimate, Missing
@@ -18,13 +19,21 @@ from assay.experiments.power.characterize.findings import (
 )
 from assay.experiments.power.characterize.findings import build_findings as of_power
 from assay.experiments.power.characterize.options import CasePart, CharacterizeCase, SkippedCase
+from assay.experiments.power.characterize.plan import cases_by_trial
 from assay.experiments.power.characterize.study import (
     GpuCase,
     analyse_records,
     compare_cases,
+    energy_estimate,
     far_over_near_effects,
+    gpu_cases_of,
+    gpu_name,
+    least_contended_case,
     model_spread,
+    time_estimate,
+    typical_us,
     uncontended_case,
+    values_by_repeat,
 )
 from assay.experiments.power.rows import GpuRow
 from assay.experiments.power.variability import analysis as fleets
@@ -116,7 +125,7 @@ def test_one_case_over_another_takes_what_both_have() -> None:
         for repeat in (1, 2, 3)
     ]
     rows += [row("over", "1", 1, 130.0, temperature_c=55.0), row("under", "1", 1, 100.0, temperature_c=50.0)]
-    rows += [row("over", "1", 2, 130.0), row("over", "2", 1, 999.0), row("under", "3", 1, 1.0)]
+    rows += [row("over", "1", 2, 130.0), row("over", "2", 1, 999.0), row("under", "3", 1, 1.0, temperature_c=9.0)]
     rows += [row("over", "4", 7, 1.0, temperature_c=52.0), row("under", "4", 8, 1.0, temperature_c=50.0)]
     found = compare_cases(power.options(), rows, "over", "under")
     assert found is not None
@@ -361,3 +370,185 @@ def test_the_numbers_of_shapes_follow_from_the_times_of_their_slowest_ranks() ->
     )
     assert scaling.estimate_of(ring, "communication").value == pytest.approx(1000.0)
     assert scaling.missing_of(apart, "compute").code == "nothing_sent"
+
+
+def test_a_gpu_in_a_case_is_told_by_the_rows_of_its_repeats() -> None:
+    rows = (
+        row("c", "0", 1, 100.0, cv=0.3, restart_medians_us=(1.0, 2.0), held_back={"heat": 0.5, "idle": 0.5}),
+        row("c", "0", 2, 100.0, cv=0.4, quartiles_us=(3.0, 4.0, 6.0), held_back={"heat": 0.25, "power": 0.0}),
+        row("c", "0", 3, 100.0, quartiles_us=(9.0, 9.0, 9.0), power_w=50.0, restart_medians_us=(3.0,)),
+    )
+    one = GpuCase("c", rows, between(0.9, 1.1), None)
+    assert (one.n, one.processes, one.quartiles_us) == (27, 3, (3.0, 4.0, 6.0))
+    assert one.cv == pytest.approx(math.sqrt((0.09 + 0.16) / 2))
+    assert one.held_back() == {"heat": 0.25}
+    assert (one.mean("power_w"), one.mean("sm_mhz")) == (50.0, None)
+    assert GpuCase("c", rows[2:], between(0.9, 1.1), None).cv is None
+    three = tuple(row("c", "0", n, 100.0, cv=cv) for n, cv in ((1, 0.1), (2, 0.2), (3, 1.0)))
+    assert GpuCase("c", three, between(0.9, 1.1), None).cv == pytest.approx(math.sqrt(0.35))
+    assert [gpu_name(device) for device in ("cuda:0", "cpu:0-3", "cuda:1/2")] == ["GPU 0", "cpu:0-3", "GPU 1/2"]
+
+
+def test_a_repeat_has_the_geometric_mean_of_what_is_positive_in_it() -> None:
+    rows = [row("c", "0", *told) for told in ((1, 1.0), (1, 8.0), (1, 27.0), (2, 5.0), (3, 0.5))]
+    watts = [row("c", "0", n, 1.0, power_w=w) for n, w in ((1, 0.0), (1, 7.0), (2, None), (3, 0.25), (4, 0.0))]
+    assert values_by_repeat(rows, lambda one: one.median_us) == pytest.approx({1: 6.0, 2: 5.0, 3: 0.5})
+    assert values_by_repeat(watts, lambda one: one.power_w) == pytest.approx({1: 7.0, 3: 0.25})
+    assert typical_us(row("c", "0", 1, 7.0, restart_medians_us=(1.0, 8.0, 27.0))) == pytest.approx(6.0)
+    assert typical_us(row("c", "0", 1, 7.0)) == 7.0
+
+
+def test_a_time_has_its_interval_over_repeats_else_over_processes_else_within_the_one() -> None:
+    told: dict[str, Any] = {"low_us": 90.0, "high_us": 120.0}
+    repeats = time_estimate([row("c", "0", n, us, **told) for n, us in ((1, 100.0), (2, 400.0))])
+    # The logarithms lie ln 2 from their mean; Student's t of one degree is 12.706.
+    off = math.exp(12.7062 * math.log(2))
+    assert ends(repeats) == pytest.approx((200.0, 200.0 / off, 200.0 * off), rel=1e-4)
+    assert (repeats.n, repeats.scope, repeats.unit) == (18, "run", "µs")
+    assert repeats.method == "geometric mean of the medians of 2 repeats, Student's t on their logarithms"
+    processes = time_estimate([row("c", "0", 1, 300.0, restart_medians_us=(100.0, 400.0), **told)])
+    assert ends(processes) == pytest.approx((200.0, 200.0 / off, 200.0 * off), rel=1e-4)
+    assert (processes.n, processes.scope) == (9, "run")
+    assert processes.method == "geometric mean of the medians of 2 processes, Student's t on their logarithms"
+    alone = time_estimate([row("c", "0", 1, 100.0, restart_medians_us=(99.0,), **told)])
+    assert (ends(alone), alone.scope, alone.n) == ((100.0, 90.0, 120.0), "process", 9)
+    twice = time_estimate([row("c", "0", 1, 100.0, **told), row("c", "0", 1, 400.0)])
+    assert (ends(twice), twice.n) == ((100.0, 90.0, 120.0), 18)
+
+
+def ends(estimate: Estimate) -> tuple[float | None, ...]:
+    return estimate.value, estimate.low, estimate.high
+
+
+def test_energy_leaves_open_what_the_sensor_and_the_times_do() -> None:
+    def joules(*told: tuple[int, float, float | None, float | None], **changes: Any) -> Estimate | None:
+        return energy_estimate([
+            row("c", "0", n, 100.0, energy_per_call_j=value, energy_low_j=low, energy_high_j=high, **changes)
+            for n, value, low, high in told
+        ])  # fmt: skip
+
+    assert energy_estimate([row("c", "0", 1, 100.0)]) is None
+    times: dict[str, Any] = {"low_us": 97.0, "high_us": 103.0}
+    # Of one repeat: 3 % of its time, and of three windows of the sensor 5, 5 and 20 %.
+    one = joules((1, 2.0, 1.9, 2.1), (1, 2.0, 1.9, 2.1), (1, 2.0, 1.6, 2.4), **times)
+    assert one is not None
+    half = math.hypot(0.03, 0.1)
+    assert ends(one) == pytest.approx((2.0, 2.0 * (1 - half), 2.0 * (1 + half)), rel=0.005)
+    assert (one.n, one.scope, one.unit) == (3, "process", "J")
+    assert one.method.startswith("the card's energy over the calls made meanwhile; ")
+    # A window whose bounds are not known leaves the sensor out.
+    for bounds in ((None, None), (1.8, None), (None, 2.2)):
+        bare = joules((1, 2.0, 1.9, 2.1), (1, 2.0, *bounds), **times)
+        assert bare is not None
+        assert ends(bare) == pytest.approx((2.0, 1.94, 2.06), rel=0.005)
+    two = joules((1, 1.0, None, None), (2, 4.0, None, None), **times)
+    assert two is not None
+    off = math.exp(12.7062 * math.log(2))
+    assert ends(two) == pytest.approx((2.0, 2.0 / off, 2.0 * off), rel=1e-4)
+    assert [joules(*((n, 1.0, None, None) for n in range(1, count + 1))).scope for count in (2, 3)] == [  # type: ignore[union-attr]
+        "process", "run",
+    ]  # fmt: skip
+
+
+def test_gpus_are_in_the_order_of_cases_and_slots() -> None:
+    rows = [row(case, gpu, n, 1.0, slot=int(gpu)) for n in (1, 2) for case in ("b", "a") for gpu in ("1", "0")]
+    assert [(one.case, one.one.uuid, len(one.rows)) for one in gpu_cases_of(rows)] == [
+        ("b", "0", 2), ("a", "0", 2), ("b", "1", 2), ("a", "1", 2),
+    ]  # fmt: skip
+
+
+def test_what_a_gpu_draws_when_idle_is_that_of_its_repeat_or_the_mean_of_the_others() -> None:
+    asked = power.options(power.ALONE, power.QUIET)
+    watts = {1: 40.0, 3: 60.0, 4: 110.0}
+
+    def fails(where: Any) -> str | None:
+        return "no" if where.case.name == "idle" and where.repeat == 2 else None
+
+    def drawn(where: Any, device: str) -> float:
+        own = 1000.0 if device == "cuda:1" else 0.0
+        return own + watts[where.repeat] if where.case.name == "idle" and where.repeat in watts else 300.0
+
+    kept = power.world(asked, lambda where, device: 1000.0, power_w=drawn, fails=fails)
+    rows = [one for one in analyse_records(power.FOUR, asked, kept).rows if one.case == "alone"]
+    idle = {one.repeat: one.idle_w for one in rows if one.device == "cuda:0"}
+    assert idle == pytest.approx({1: 40.0, 2: 70.0, 3: 60.0, 4: 110.0})
+    first = rows[0]
+    assert first.power_w == pytest.approx(300.0)
+    assert first.energy_per_call_j == pytest.approx(0.3, rel=0.01)
+    assert first.energy_low_j == pytest.approx(0.98 * (first.energy_per_call_j or 0.0))
+    assert first.gflop_per_j == pytest.approx(power.FLOP / 1e9 / (first.energy_per_call_j or 1.0))
+    assert (first.n, len(first.restart_medians_us), first.params["n"]) == (50, 1, power.N)
+    assert [one.energy_per_call_j for one in rows] == pytest.approx([0.3] * len(rows), rel=0.01)
+    assert (first.isolation, isinstance(first.params["n"], int)) == ("full", True)
+    assert first.median_us == pytest.approx(1000.0, rel=0.01)
+    # Without energy, or a time to divide it by, it is the mean of the readings.
+    known = cases_by_trial(power.FOUR, asked, asked.repeats)
+    for changes, observed_s in (({"energy": None}, 1.0), ({}, 0.0)):
+
+        def changed(record: Any, changes: Any = changes, observed_s: float = observed_s) -> Any:
+            if record.during is None or known[record.trial].case.name != "idle":
+                return record
+            gpus = tuple(one.model_copy(update={"power_w": 111.0, **changes}) for one in record.during.gpus)
+            during = record.during.model_copy(update={"gpus": gpus, "observed_s": observed_s})
+            return record.model_copy(update={"during": during})
+
+        found = analyse_records(power.FOUR, asked, Remembered([changed(record) for record in kept], kept._kept))
+        assert {one.idle_w for one in found.rows} == {111.0}
+
+
+def test_a_row_is_of_its_own_device_and_counts_every_call_of_a_sample() -> None:
+    asked = power.options(power.ALONE)
+    kept = power.world(asked, lambda where, device: 1000.0)
+
+    def changed(record: Any) -> Any:
+        """Four calls in a sample; half a second was watched; a process beside it, a size that is no whole number."""
+        (own,) = record.evidence
+        beside = own.model_copy(update={"role": "noise", "isolation_asked": "none", "subjects": ()})
+        facts = own.subjects[0].model_copy(update={"measured": {"n": 2.5, "other": 3.0}})
+        series = tuple(one.model_copy(update={"calls_per_sample": 4}) for one in record.series)
+        during = record.during.model_copy(update={"observed_s": 0.5})
+        evidence = (beside, own.model_copy(update={"subjects": (facts,)}))
+        return record.model_copy(update={"series": series, "evidence": evidence, "during": during})
+
+    found = analyse_records(power.FOUR, asked, Remembered([changed(record) for record in kept], kept._kept)).rows
+    assert {(one.n, one.isolation, one.params["n"], "other" in one.params) for one in found} == {
+        (200, "full", 2.5, False)
+    }
+    # 50 ms at 300 W are 15 J, in half a second 30 W; a call is a 200th of 50 ms, a tenth of what was watched.
+    assert [one.power_w for one in found] == pytest.approx([30.0] * len(found), rel=0.01)
+    assert [one.energy_per_call_j for one in found] == pytest.approx([15.0 * 0.1 / 200] * len(found), rel=0.02)
+
+
+def test_calls_scatter_by_their_standard_deviation_over_their_mean() -> None:
+    asked = power.options(power.case("alone", 1, repeats=1, duration_s=2.0))
+    kept = power.world(asked, lambda where, device: 1000.0)
+
+    def seen(*samples: float) -> GpuRow:
+        told = {name: np.array(samples) if name.endswith("span_us") else old for name, old in kept._kept.items()}
+        return analyse_records(power.FOUR, asked, Remembered(list(kept), told)).rows[0]
+
+    three = seen(1.0, 2.0, 6.0)
+    assert (three.median_us, three.mean_us, three.restart_medians_us) == (2.0, 3.0, (2.0,))
+    assert three.cv == pytest.approx(math.sqrt(7) / 3)
+    assert seen(1.0, 3.0).cv == pytest.approx(math.sqrt(2) / 2)
+    assert seen(0.25, 0.75).cv == pytest.approx(math.sqrt(2) / 2)
+    assert seen(4.0).cv is None
+    assert seen(-2.0, 1.0, 1.0).cv is None
+
+
+def test_the_least_contended_case_has_the_least_noise_and_then_the_fewest_gpus() -> None:
+    everyone = power.case("all", None)
+    cases = (power.QUIET, power.BESIDE, everyone, power.TWO, power.case("five", 5), power.ALONE)
+    asked = power.options(*cases)
+
+    def least(*names: str) -> str | None:
+        found = least_contended_case(asked, study(*(gpu(name, 1.0, None, None) for name in names)))
+        return None if found is None else found.name
+
+    assert least(*(case.name for case in cases)) == "alone"
+    assert least("beside", "all", "two") == "two"
+    assert least("beside", "five") == "five"
+    assert least("all", "five") == "all"
+    assert least("beside") == "beside"
+    assert least("idle") is None
+    assert least() is None

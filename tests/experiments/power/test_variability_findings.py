@@ -18,7 +18,13 @@ from assay.experiments.power.variability.analysis import (
     PeerDifference,
     TimeGain,
 )
-from assay.experiments.power.variability.findings import fleet_findings, fleet_headline
+from assay.experiments.power.variability.findings import (
+    advice_sentence,
+    difference_text,
+    fleet_findings,
+    fleet_headline,
+    fourth_gpu_sentence,
+)
 from assay.experiments.power.variability.fleet import MEASURES, FleetKind, GpuFleet, LocatedGpu, TimeSpread
 from assay.stats.correlation import PartialCorrelation
 from assay.stats.variance import VarianceComponent
@@ -32,13 +38,14 @@ INF = math.inf
 
 def fleet(gpus: int, runs: int = 1, model: str = "M", hosts: int = 1) -> GpuFleet:
     codes = np.arange(runs) % max(gpus, 1)
+    rows: Any = ("a row",) * runs
     return GpuFleet(
         kind=FleetKind("sgemm", (("n", 8),), model, "call_us", "simulated"),
         gpus=tuple(LocatedGpu(f"U{n}", f"h{n % hosts}", f"r{n}", n, f"cuda:{n}") for n in range(gpus)),
         gpu=codes,
         run=np.arange(runs),
         case=codes,
-        rows=(),
+        rows=rows,
     )
 
 
@@ -300,3 +307,135 @@ def test_the_fourth_gpu_saves_time_where_all_of_the_interval_does(low: float, hi
 def test_nothing_is_said_of_a_fourth_gpu_that_cannot_be_told_of() -> None:
     assert claims(looked(advice=GpuRecommendation("one", fourth=TimeGain(0.25, None, None))), "fourth") == []
     assert claims(looked(), "fourth") == []
+
+
+LESS = "takes 25 % (12–38) less time than a random one"
+GAIN = TimeGain(0.25, 0.125, 0.375)
+ONE_RUN = "; each GPU was seen in one run only, so that the day may have a part in it"
+
+
+def advised(answer: Any, gpus: int = 8, hosts: int = 1, **changes: Any) -> str:
+    told: dict[str, Any] = {"gain": GAIN, "best": (2, 1), "confidence": 0.75, "unit": "runs", **changes}
+    spread, runs = told.pop("spread", None), told.pop("runs", gpus)
+    of = fleet(gpus, runs=runs, hosts=hosts)
+    return advice_sentence(looked(fleet=of, spread=spread, advice=GpuRecommendation(answer, **told)))
+
+
+def test_which_gpu_to_ask_for_is_said_with_how_sure_that_is() -> None:
+    for sure, said in ((0.75, "75 %"), (0.99, "99 %"), (0.995, "over 99 %"), (1.0, "over 99 %"), (None, "some")):
+        alone = f"Ask for GPU 2: it is the fastest of 8 GPUs with {said} confidence, and {LESS}."
+        assert advised("gpu", best=(2,), confidence=sure) == alone
+    several = f"one of these is the fastest of 8 GPUs with 95 % confidence; GPU 2 is the likeliest, and {LESS}."
+    assert advised("gpu") == f"Ask for GPU 2 or GPU 1: {several}"
+    assert advised("gpu", best=(2, 1, 0, 3, 4)) == f"Ask for GPU 2, GPU 1, GPU 0, GPU 3 or GPU 4: {several}"
+    assert advised("gpu", best=(2, 1, 0, 3, 4, 5)) == (
+        f"Ask for GPU 2, GPU 1, GPU 0, GPU 3, GPU 4 or 1 more: {several}"
+    )
+    assert advised("one") == ONE
+    assert advised("gpu", gain=None) == ONE
+
+
+def test_a_slot_to_ask_for_is_called_by_its_number_and_its_ordinal() -> None:
+    for name, ordinal in (("0", "1st"), ("1", "2nd"), ("2", "3rd"), ("3", "4th"), ("10", "11th")):
+        said = f"Ask for slot {name}, the {ordinal} GPU of a host: over 3 hosts it {LESS}."
+        assert advised("slot", slot=place("slot", name, "yes")) == said
+    # A slot that is known, where a GPU is what to ask for.
+    assert advised("gpu", slot=place("slot", "3", "yes")).startswith("Ask for GPU 2 or GPU 1: ")
+
+
+def test_advice_from_a_single_run_says_that_the_day_may_have_a_part() -> None:
+    slot = place("slot", "3", "yes")
+    for answer in ("gpu", "slot", "avoid"):
+        assert advised(answer, slot=slot, unit="repeats").endswith(f"{ONE_RUN}.")
+        assert advised(answer, gpus=3, slot=slot, unit="repeats").endswith(f"{ONE_RUN}.")
+        assert ONE_RUN not in advised(answer, slot=slot)
+        assert ONE_RUN not in advised(answer, slot=slot, unit=None)
+    assert advised("gpu", gpus=2, best=(1,), unit="repeats").endswith(f"{ONE_RUN}.")
+    assert ONE_RUN not in advised("gpu", gpus=1, best=(0,), unit="repeats")
+    for answer in ("any", "unknown", "one"):
+        assert ONE_RUN not in advised(answer, unit="repeats")
+
+
+def test_what_cannot_be_told_has_its_reason() -> None:
+    cannot = "Which of 8 GPUs to ask for cannot be told"
+    assert advised("unknown") == f"{cannot} from these runs: the likeliest {LESS}."
+    took = "GPU 2 took 25 % (12–38) less time than the mean, which may be chance"
+    assert advised("unknown", unit=None) == f"{cannot}, as nothing was measured twice: {took}."
+    assert advised("unknown", unit=None, runs=7) == f"{cannot}, as nothing was measured twice: {took}."
+    assert advised("unknown", unit=None, runs=9) == (
+        f"{cannot}, as too little was measured to tell GPUs from chance (9 runs of 8 cases): {took}."
+    )
+    assert advised("unknown", gpus=1, best=(0,), unit=None, runs=2).startswith(
+        "Which of 1 GPU to ask for cannot be told, as too little was measured to tell GPUs from chance "
+        "(2 runs of 1 case): GPU 0 took"
+    )
+
+
+def test_how_near_most_gpus_are_to_each_other_is_said_where_it_hardly_matters() -> None:
+    def spread(ratio: float, high: float | None, middle: float | None) -> TimeSpread:
+        return TimeSpread(ratio, None, high, 2, 1, middle, None, None)
+
+    ranges = (
+        (None, "8 GPUs"),
+        (spread(1.5, None, None), "8 GPUs are within 50 % of each other"),
+        (spread(1.5, 1.75, None), "8 GPUs are within 75 % of each other"),
+        (spread(1.5, 1.75, 1.25), "nine tenths of 8 GPUs are within 25 % of each other"),
+    )
+    for given, said in ranges:
+        assert advised("any", spread=given) == (
+            f"It does not matter which GPU you ask for: {said}; the likeliest to be fastest {LESS}."
+        )
+        assert advised("avoid", spread=given) == (f"Ask for any but the slow ones: {said}; the fastest, GPU 2, {LESS}.")
+
+
+def test_a_gain_that_is_sure_but_small_matters_little() -> None:
+    def said(low: float | None, best: tuple[int, ...]) -> str:
+        return advised("any", gain=TimeGain(0.25, low, 0.375), best=best)
+
+    little = "It matters little which GPU you ask for: 8 GPUs; the fastest, GPU 2 with 75 % confidence, "
+    assert said(0.125, (2,)) == f"{little}{LESS}."
+    for low, best in ((0.125, (2, 1)), (0.0, (2,)), (-0.125, (2,)), (None, (2,)), (0.0, (2, 1))):
+        assert said(low, best).startswith(
+            "It does not matter which GPU you ask for: 8 GPUs; the likeliest to be fastest takes 25 %"
+        )
+
+
+def test_the_fourth_gpu_is_said_to_save_money_or_not() -> None:
+    question = "Can I save money by just asking for the 4th GPU always?"
+
+    def said(low: float | None, high: float | None, hosts: int = 1, slot: str | None = None) -> str | None:
+        strays = None if slot is None else place("slot", slot, "yes")
+        advice = GpuRecommendation("gpu", GAIN, (2,), slot=strays, fourth=TimeGain(0.25, low, high))
+        found = fourth_gpu_sentence(looked(fleet=fleet(8, hosts=hosts), advice=advice))
+        return None if found is None else found.removeprefix(f"{question} ")
+
+    saves = "it takes 25 % (12–75) less time than a random one"
+    assert said(0.125, 0.75) == f"Yes: on this host {saves}."
+    assert said(0.125, 0.75, hosts=2) == f"Yes: over 2 hosts {saves}."
+    assert said(0.125, 0.75, hosts=3) == f"Yes: over 3 hosts {saves}."
+    assert said(0.125, 0.75, slot="3") == f"Yes: on this host {saves}."
+    assert said(0.125, 0.75, slot="2") == f"Yes: on this host {saves}; slot 2 saves more."
+    few = "Yes: on this host it takes 25 % (12–50) less time than a random one"
+    assert said(0.125, 0.5) == f"{few}."
+    assert said(0.125, 0.375) == f"Yes: on this host it {LESS}, which is less than 50 %."
+    assert said(0.125, 0.375, slot="2") == f"Yes: on this host it {LESS}, which is less than 50 %; slot 2 saves more."
+    no = said(0.0, 0.375)
+    assert no is not None
+    assert no.startswith("No: on this host it saves 25 % ")
+    assert no.endswith(" of the time of a random one, which is below 50 %.")
+    assert str(said(-0.125, 0.375, hosts=2)).startswith("No: over 2 hosts it saves 25 % ")
+    for low in (0.0, -0.125):
+        unclear = str(said(low, 0.5))
+        assert unclear.startswith("It cannot be told: on this host it takes 25 % ")
+        assert unclear.endswith(" less time than a random one.")
+    assert said(0.125, None) is None
+    assert said(None, 0.375) is None
+
+
+def test_a_difference_is_written_as_a_change_or_in_degrees() -> None:
+    time, heat = measure("time"), measure("temperature")
+    assert difference_text(time, math.log(1.5)) == "+50.0 %"
+    assert difference_text(time, math.log(1.5), math.log(1.25), math.log(1.75)) == "+50.0 % (+25.0 to +75.0)"
+    assert difference_text(heat, -4.0) == "−4.0 °C"
+    assert difference_text(heat, 4.0, 3.0, 5.0) == "+4.0 °C (+3.0 to +5.0)"
+    assert difference_text(time, math.log(1.5), None, math.log(2)) == "+50.0 %"
