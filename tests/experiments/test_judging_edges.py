@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from types import SimpleNamespace as Made
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from assay.core.results import Estimate, Series, SubjectFacts
 from assay.experiments import gate, regressions
 from assay.experiments.compare import pairing
 from assay.experiments.contention import effects, picks
-from assay.experiments.contention.layout import LayoutCell, WorkerSlot
+from assay.experiments.contention.layout import ContentionLayout, LayoutCell, WorkerSlot
 from assay.experiments.contention.picks import PickMismatch
 from assay.experiments.energy import estimates
 from assay.experiments.energy.compare import PointValue
@@ -34,6 +34,10 @@ from assay.stats.multiple_comparisons import fit_crossed
 from assay.stats.ratios import Proportion
 from tests.experiments.gate import revisions
 from tests.experiments.power.simulated_sweeps import sweep_rows
+
+if TYPE_CHECKING:
+    from assay.experiments.contention.layout import LevelTable
+    from assay.experiments.contention.options import Phase
 
 HERE = WorkerSlot(0, "cpu:0")
 
@@ -89,6 +93,122 @@ def test_starts_that_differ_by_less_than_sampling_explains_add_nothing() -> None
     assert effects._start_variance([cell(1, -1.0, 1.0), cell(2, -0.8, 1.2)], effects._Drift()) == 0.0
     steady = effects._start_variance([cell(1, 0.0, 0.0), cell(2, 0.2, 0.2)], effects._Drift())
     assert steady == pytest.approx(0.02)
+
+
+def at(at_s: float, *logs: float, place: WorkerSlot = HERE, phase: Phase = "baseline", block: int = 1) -> LayoutCell:
+    return LayoutCell(place, block, phase, "call_us", np.exp(logs), at_s, f"at {at_s}")
+
+
+def drift_of(*cells: LayoutCell) -> tuple[float, float, float]:
+    found = effects._fit_drift(cells)
+    return found.per_s, found.variance, found.middle_s
+
+
+def test_times_drift_by_what_a_line_through_them_shows_beyond_their_scatter() -> None:
+    nothing = (0.0, 0.0, 0.0)
+    assert drift_of() == drift_of(at(1, 0.0)) == drift_of(at(1, 0.0), at(2, 1.0)) == nothing
+    assert drift_of(at(5, 0.0), at(5, 1.0), at(5, 2.0)) == nothing
+    # Squares of the times about their middle are 200 together.
+    assert drift_of(at(10, 0.0), at(20, 0.1), at(30, 0.2)) == pytest.approx((0.01, 0.01**2 * 200 / 3, 20.0))
+    # A slope of 4 / 5; residues of -0.3, 0.9, -0.9 and 0.3 leave an error of 1.8 / 2 / 5 for its square.
+    rising = [at(second, log) for second, log in enumerate((0.0, 2.0, 1.0, 3.0))]
+    assert drift_of(*rising) == pytest.approx((math.sqrt(0.46), 0.46 * 5 / 4, 1.5))
+    falling = [at(second, log) for second, log in enumerate((3.0, 1.0, 2.0, 0.0))]
+    assert drift_of(*falling) == pytest.approx((-math.sqrt(0.46), 0.46 * 5 / 4, 1.5))
+    # A slope of 0.05, which is less than its error.
+    assert drift_of(at(0, 0.0), at(1, 1.0), at(2, 0.1)) == pytest.approx((0.0, 0.0, 1.0))
+    there = WorkerSlot(1, "cpu:1")
+    two = [at(0, 0.0), at(1, 0.1), at(4, 5.0, place=there), at(5, 5.1, place=there)]
+    assert drift_of(*two) == pytest.approx((0.1, 0.1**2 / 4, 2.5))
+    assert drift_of(*two[:3]) == nothing
+
+
+def test_starts_vary_about_the_mean_of_their_place_and_phase_without_drift_and_sampling() -> None:
+    none, steady = effects._Drift(), effects._Drift(per_s=0.5, middle_s=10.0)
+    there = WorkerSlot(1, "cpu:1")
+    assert effects._start_variance([at(10, 1.0), at(12, 2.0)], steady) == pytest.approx(0.0)
+    assert effects._start_variance([at(10, 1.0), at(12, 2.2)], steady) == pytest.approx(0.2**2 / 2)
+    assert effects._start_variance([], none) == effects._start_variance([at(1, 5.0)], none) == 0.0
+    grouped = [
+        at(1, 0.0), at(2, 0.3), at(3, 0.6),
+        at(1, 9.0, place=there), at(2, 9.2, place=there),
+        at(3, 4.0, phase="naive"),
+    ]  # fmt: skip
+    assert effects._start_variance(grouped, none) == pytest.approx((0.18 + 0.02) / 3)
+    assert effects._start_variance([at(1, -1.0, 1.0), at(2, 1.0, 3.0)], none) == pytest.approx(2.0 - 1 / 2)
+
+
+def test_neighbours_count_with_the_square_of_their_shift_beyond_that_of_blocks() -> None:
+    there = WorkerSlot(1, "cpu:1")
+    quiet: LevelTable = {(phase, slot): {1: 0.0, 2: 0.0} for phase in ("baseline", "again") for slot in (HERE, there)}
+    table: LevelTable = {**quiet, ("naive", HERE): {1: 0.3, 2: 0.5}}
+    assert effects._neighbour_variance(table, "naive") == pytest.approx(0.16 - 0.02 / 2)
+    table[("naive", there)] = {1: 0.1}
+    assert effects._neighbour_variance(table, "naive") == pytest.approx((0.15 + 0.01) / 2)
+    table[("naive", WorkerSlot(2, "cpu:9"))] = {1: 3.0}  # nobody timed it alone
+    assert effects._neighbour_variance(table, "naive") == pytest.approx((0.15 + 0.01) / 2)
+    assert effects._neighbour_variance({**quiet, ("naive", HERE): {1: 0.1, 2: -0.1}}, "naive") == 0.0
+    assert effects._neighbour_variance(table, "isolated") == 0.0
+
+
+def test_the_noise_of_a_timing_is_parted_for_every_condition_that_was_measured() -> None:
+    cells = (
+        at(1, 0.0, 0.2), at(2, 0.2, 0.4, phase="again"),
+        at(3, 0.6, 0.8, phase="naive"), at(4, 7.0, 9.0, phase="naive", place=WorkerSlot(1, "cpu:1")),
+    )  # fmt: skip
+    laid = ContentionLayout(cells=cells, choices=(), phase_trials=(), missing=(), quantity="call_us")
+    alone, naive = effects.noise_budgets(laid)
+    assert (alone.condition, naive.condition) == ("alone", "naive")
+    # Alone it takes 0.2; samples of both processes are 0, 0.2, 0.2 and 0.4, or 0.6 and 0.8.
+    assert alone.total == pytest.approx((0.04 + 0.04) / 4)
+    assert alone.parts == pytest.approx({"within": 0.01, "starts": 0.0, "drift": 0.0, "neighbours": 0.0, "rest": 0.01})
+    assert naive.total == pytest.approx((0.16 + 0.36) / 2)
+    assert naive.parts == pytest.approx({"within": 0.01, "starts": 0.0, "drift": 0.0, "neighbours": 0.25, "rest": 0.0})
+    assert (alone.largest, naive.largest) == ("within", "neighbours")
+    assert naive.spread("neighbours") == pytest.approx(math.exp(0.5) - 1)
+
+
+def test_the_devices_that_lie_furthest_apart_on_average_are_compared() -> None:
+    wanted: Any = Made(devices=("cpu:0", "cpu:1", "cpu:2", "cpu:3"), workers=2, minimum_effect=0.01)
+    table: LevelTable = {
+        ("naive", WorkerSlot(0, "cpu:0")): {1: 0.5, 2: 0.0},
+        ("naive", WorkerSlot(0, "cpu:0", 1)): {1: -0.5, 2: 0.0},
+        ("naive", WorkerSlot(0, "cpu:1")): {1: 0.5, 2: 0.5},
+        ("naive", WorkerSlot(0, "cpu:1", 2)): {1: 90.0, 2: 90.0},
+        ("naive", WorkerSlot(0, "cpu:2", 1)): {1: -0.2, 3: 1.0},
+        ("naive", WorkerSlot(0, "cpu:3", 1)): {9: 70.0},
+        ("naive", WorkerSlot(1, "cpu:2", 1)): {1: 80.0},
+    }
+    found = effects._device_agreement(table, wanted, 0, "naive")
+    assert found is not None
+    assert (found.slowest, found.fastest, found.subject, found.phase) == ("cpu:1", "cpu:2", 0, "naive")
+    assert found.effect.ratio is not None
+    assert (found.effect.ratio.value, found.effect.ratio.blocks) == (pytest.approx(math.exp(0.7)), 1)
+    assert effects._device_agreement(table, wanted, 0, "isolated") is None
+    assert effects._device_agreement(table, wanted, 1, "naive") is None
+    alike: LevelTable = {("naive", WorkerSlot(0, f"cpu:{n}")): {1: 0.5, 2: 0.25} for n in range(2)}
+    same = effects._device_agreement(alike, wanted, 0, "naive")
+    assert same is not None
+    assert (same.slowest, same.fastest) == ("cpu:0", "cpu:1")
+
+
+def test_of_several_gpus_the_busiest_counts_and_of_clocks_the_lowest_too() -> None:
+    def gpu(**seen: float) -> Any:
+        return Made(**{**dict.fromkeys(effects.GPU_METRICS), **seen})
+
+    def metrics(*switches: int | None, end_ns: int = 3 * 10**9, during: Any = None) -> dict[str, float]:
+        window = Made(start_ns=10**9, end_ns=end_ns)
+        record: Any = Made(during=during, window=window, evidence=[Made(involuntary_switches=n) for n in switches])
+        return effects._trial_metrics(record)
+
+    hot, cool = gpu(power_w=300.0, sm_mhz_low=900.0, temperature_c=80.0), gpu(power_w=200.0, sm_mhz_low=800.0)
+    seen = Made(**{**dict.fromkeys(effects.HOST_METRICS), "cpu_percent": 0.0, "gpus": (cool, hot, cool)})
+    assert metrics(during=seen) == {
+        "CPUs busy": 0.0, "GPU power": 300.0, "lowest GPU clock": 800.0, "GPU temperature": 80.0,
+    }  # fmt: skip
+    assert metrics(3, None, 5) == {effects.CONTEXT_SWITCHES: 4.0}
+    assert metrics(0, end_ns=3 * 10**9) == {effects.CONTEXT_SWITCHES: 0.0}
+    assert metrics(None) == metrics() == metrics(3, end_ns=10**9) == {}
 
 
 def test_a_time_is_faster_than_foreseen_only_where_all_of_its_interval_is() -> None:

@@ -140,3 +140,21 @@ def test_numbers_by_a_speed_nobody_knows_matter_only_where_they_hide_something()
 
 def test_the_kind_of_a_device_stands_before_its_number() -> None:
     assert [devices.kind_of(name) for name in ("cpu", "cpu:0", "cuda:1/0")] == ["cpu", "cpu", "cuda"]
+
+
+def test_cores_form_as_many_groups_as_there_are_cores_at_most() -> None:
+    two = machine(cores=(2,))
+    assert [devices.group_count(two, asked) for asked in (None, 1, 2)] == [2, 1, 2]
+    assert devices.group_count(machine(cores=(1,)), None) == 1
+    with pytest.raises(MachineCannot, match="3 groups of cores need 3 physical cores; this process may use 2"):
+        devices.group_count(two, 3)
+    with pytest.raises(BadInput, match="0 groups of cores make no sense"):
+        devices.group_count(two, 0)
+
+
+def test_sensors_belong_to_the_whole_gpus_behind_the_devices_in_use() -> None:
+    there = cut()
+    assert devices.metered_gpus(there, ("cuda:0/1",)) == {0: "GPU-0"}
+    assert devices.metered_gpus(there, ("cuda:0/0", "cuda:0/1", "cuda:1")) == {0: "GPU-0", 1: "GPU-1"}
+    assert devices.metered_gpus(there, ("cuda:1", "cpu:0")) == {1: "GPU-1"}
+    assert devices.metered_gpus(there, ("cuda:0", "cpu:1")) == {}

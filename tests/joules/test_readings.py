@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from assay.core.errors import MachineCannot
-from assay.joules.readings import HostMonotonicClock, MeterPoller, MeterReading
+from assay.joules.readings import HostMonotonicClock, MeterPoller, MeterReading, counter_series, power_series
 
 if TYPE_CHECKING:
     from tests.conftest import Eventually
@@ -72,3 +72,23 @@ def test_a_defect_in_reading_is_not_swallowed(eventually: Eventually) -> None:
 
 def test_one_that_never_began_has_nothing_to_stop() -> None:
     assert MeterPoller(Told(), HostMonotonicClock(), 0.001).stop() == []
+
+
+def test_readings_become_series_in_seconds_and_what_did_not_answer_is_left_out() -> None:
+    told = [
+        MeterReading(10**9, 2 * 10**9, 3 * 10**9, energy_j=5.0, instant_w=100.0, usage_w=70.0),
+        MeterReading(4 * 10**9, 5 * 10**9, 6 * 10**9, energy_j=7.0, instant_w=200.0),
+        MeterReading(7 * 10**9, 8 * 10**9, 9 * 10**9, energy_j=9.0, instant_w=300.0),
+        MeterReading(10 * 10**9, 10 * 10**9, 10 * 10**9, average_w=80.0),
+    ]
+    for count in (1, 2, 3, 4):
+        power, counter = power_series(told[:count], "instant", 10**9), counter_series(told[:count], 10**9)
+        assert len(power) == len(counter) == min(count, 3)
+        assert power.t_s.tolist() == [0.0, 3.0, 6.0][:count]
+        assert power.watts.tolist() == [100.0, 200.0, 300.0][:count]
+        assert counter.begin_s.tolist() == [1.0, 4.0, 7.0][:count]
+        assert counter.end_s.tolist() == [2.0, 5.0, 8.0][:count]
+        assert counter.energy_j.tolist() == [5.0, 7.0, 9.0][:count]
+    assert power_series(told, "usage", 0).watts.tolist() == [70.0]
+    assert (power_series(told, "average", 0).t_s.tolist(), len(power_series([], "usage", 0))) == ([10.0], 0)
+    assert len(counter_series(told[3:], 0)) == 0

@@ -65,6 +65,7 @@ def test_cuda_counts_in_the_order_of_the_list(text: str, gpus: list[int]) -> Non
     [
         ("0,2,-1,1", [0, 2], "'-1'"),
         ("1,9,0", [1], "'9'"),
+        ("3,4", [3], "'4'"),
         ("1,x,0", [1], "'x'"),
         ("0,,1", [0], "''"),
         ("GPU-a,GPU-zzz,GPU-b", [0], "'GPU-zzz'"),
@@ -87,6 +88,7 @@ def test_cuda_stops_at_the_first_word_that_names_nothing_and_a_note_says_so(
         ("  ", AllGpusHidden, "CUDA_VISIBLE_DEVICES is empty: it hides every GPU."),
         ("-1", AllGpusHidden, "CUDA_VISIBLE_DEVICES=-1 hides every GPU."),
         ("NoDevFiles", AllGpusHidden, "CUDA_VISIBLE_DEVICES=NoDevFiles hides every GPU."),
+        ("4", MachineCannot, "begins with 4, which is no GPU of this machine (its GPUs are 0 to 3)"),
         ("7,0", MachineCannot, "begins with 7, which is no GPU of this machine (its GPUs are 0 to 3)"),
         ("GPU-zzz", MachineCannot, "begins with GPU-zzz, which is no GPU of this machine"),
         ("GPU-", MachineCannot, "begins with GPU-, which fits several GPUs"),
@@ -144,6 +146,22 @@ def test_naming_a_gpu_in_mig_mode_names_its_instances() -> None:
     order = cuda_order(CUT, visible("1"))
     assert [(device.gpu, device.instance) for device in order.devices] == [(1, 0)]
     assert order.named == (UUIDS[1], "MIG-000", "MIG-111")
+
+
+def test_a_program_that_sees_one_instance_alone_misses_nothing() -> None:
+    one_sided = "a CUDA program sees one MIG instance at most, and no other GPU beside it"
+    whole, cut = CUT
+    lone = cut.model_copy(update={"instances": PIECES[:1]})
+    assert cuda_order((lone,), {}).notes == ()
+    assert cuda_order((cut,), {}).notes == (one_sided,)
+    assert cuda_order((whole, lone), {}).notes == (one_sided,)
+    assert cuda_order((whole,), {}).notes == ()
+
+
+def test_the_beginning_of_two_uuids_is_said_to_fit_several_gpus() -> None:
+    with pytest.raises(MachineCannot, match="begins with GPU-, which fits several GPUs, so that CUDA shows none"):
+        cuda_order(ALIKE[:2], visible("GPU-"))
+    assert seen(ALIKE[:1], visible("GPU-")) == [0]
 
 
 @settings(deadline=None)

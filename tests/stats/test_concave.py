@@ -81,3 +81,14 @@ def test_a_level_part_is_not_paid_for_and_heights_are_found_again() -> None:
     assert curve.reaches(2.0) == 1.5
     assert curve.reaches(0.5) == 1.0
     assert curve.reaches(3.5) is None
+
+
+def test_a_fit_is_the_same_wherever_its_points_lie_and_in_whatever_unit() -> None:
+    x, y = np.array([0.0, 1.0, 2.0, 3.0, 5.0, 5.0]), np.array([0.0, 4.0, 5.0, 7.0, 7.0, 8.5])
+    fit = fit_concave(x, y)
+    far, fine = fit_concave(x + 1e9, y), fit_concave(x * 1000, y)
+    assert far.y == pytest.approx(fit.y, rel=1e-10)
+    assert fine.y == pytest.approx(fit.y, rel=1e-10)
+    assert far.x == tuple(1e9 + place for place in fit.x)
+    assert [height / 1000 for height in fit_concave(x, y * 1000).y] == pytest.approx(fit.y, rel=1e-10, abs=1e-12)
+    assert set(fit_concave(x, np.zeros(6)).y) == {0.0}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from pydantic import ValidationError
 
 from assay.core.results import Estimate
 from assay.timing.results import (
@@ -12,6 +13,7 @@ from assay.timing.results import (
     Measurement,
     Pick,
     PickCandidate,
+    ProcessTimes,
     format_clock,
     format_elapsed,
     format_one_line,
@@ -102,3 +104,23 @@ def test_a_time_without_an_interval_says_so() -> None:
 @pytest.mark.parametrize(("took_s", "written"), [(0.0312, "0.031 s"), (4.26, "4.3 s"), (75.0, "1 min 15 s")])
 def test_how_long_it_took_is_written_for_people(took_s: float, written: str) -> None:
     assert format_elapsed(measurement(took_s=took_s)) == written
+
+
+def test_a_result_is_of_one_process_unless_it_says_otherwise_and_never_of_none() -> None:
+    first = ProcessTimes(process=1)
+    assert (first.status, first.samples, first.took_s, first.times, first.ratios) == ("ok", 0, 0.0, {}, {})
+    assert PickCandidate(name="new").rounds == 0
+    two = {**comparison().model_dump(), "processes": 2}
+    assert (measurement().processes, measurement(processes=1).processes, measurement(processes=2).processes) == (
+        1,
+        1,
+        2,
+    )
+    assert (comparison().processes, Comparison.model_validate(two).processes) == (1, 2)
+    assert Comparison.model_validate({**two, "processes": 1}).processes == 1
+    with pytest.raises(ValidationError):
+        measurement(processes=0)
+    with pytest.raises(ValidationError):
+        Comparison.model_validate({**two, "processes": 0})
+    with pytest.raises(ValidationError):
+        ProcessTimes(process=0)

@@ -7,11 +7,12 @@ import json
 import pytest
 
 from assay.compat.scaling import RESULTS_FILE
+from assay.core.errors import BadInput
 from assay.core.format import percent_cell, ratio_cell, time_cell
 from assay.core.results import Estimate
 from assay.experiments.scaling import EXPERIMENT
 from assay.experiments.scaling.analysis import analyse_scaling
-from assay.experiments.scaling.findings import evaluate_gate
+from assay.experiments.scaling.findings import evaluate_gate, refuse_blind_gate
 from assay.experiments.scaling.plan import ScalingShape
 from assay.experiments.scaling.report import factor_cell, rate_cell
 from assay.experiments.scaling.timings import judge_at_least
@@ -47,7 +48,7 @@ def test_one_shape_that_is_surely_below_closes_the_gate_and_is_named() -> None:
     asked = options(sequences=(64,), min_efficiency=0.7, repeat=3)
     findings, page = found_in(World(contention=0.9, balance=0.6, within=0.005), asked)
     answer = about(findings, "gate")
-    assert answer.verdict == "no"
+    assert (answer.verdict, answer.gate) == ("no", "failed")
     assert "2 ranks in one ring" in (answer.reason or "")
     assert "each by itself" not in (answer.reason or "")
     assert any(
@@ -71,6 +72,16 @@ def test_the_gate_says_why(world: World, changes: dict[str, object], verdict: st
     assert answer is not None
     assert answer.verdict == verdict
     assert said in answer.sentence
+    assert about(found_in(world, asked)[0], "gate").gate == "passed"
+
+
+def test_a_gate_without_an_interval_over_starts_is_refused_before_anything_is_measured() -> None:
+    for repeat in (0, 1):
+        with pytest.raises(BadInput, match=rf"can never fail with --repeat {repeat}, .* Use --repeat 5, the default"):
+            refuse_blind_gate(0.7, repeat)
+        refuse_blind_gate(None, repeat)
+    for least, several in ((0.7, 2), (0.7, 5), (0.7, None), (None, 2), (None, None)):
+        refuse_blind_gate(least, several)
 
 
 def test_without_a_gate_there_is_no_answer() -> None:
