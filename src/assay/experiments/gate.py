@@ -354,9 +354,8 @@ def advice(options: GateOptions, unsure: Sequence[GateAnswer], records: Records)
         return f"{bad[-1].reason}."
     if any(answer.reason is not None for answer in unsure):
         return ""
-    needed = [
-        estimate_restarts_needed(log_ratios(a.question, a.pairs), options.minimum_effect, len(unsure)) for a in unsure
-    ]
+    count = len(gate_questions(options, records))
+    needed = [estimate_restarts_needed(log_ratios(a.question, a.pairs), options.minimum_effect, count) for a in unsure]
     disturbed = sum(bool(record.disturbed) for record in records)
     if disturbed > len(records) / 2:
         busy = f"{disturbed} of {len(records)} restarts"
