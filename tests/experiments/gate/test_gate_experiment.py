@@ -82,6 +82,8 @@ def test_noise_asks_for_more_restarts_and_no_more_than_the_budget_has() -> None:
 
 def test_at_least_two_restarts_are_made_whatever_the_budget() -> None:
     assert len(judged(World(takes_s=100.0), budget_s=10.0).records) == 2
+    # A restart takes 4 s: the last one begins where exactly as much is left.
+    assert [len(judged(World(takes_s=4.0), budget_s=s).records) for s in (11.9, 12.0, 15.9)] == [2, 3, 3]
 
 
 def test_what_would_decide_it_is_said() -> None:
