@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from assay.core.results import Estimate, Parity
+from assay.core.values import Subject
 from assay.experiments.compare.variance import (
     RepeatSpread,
     analyse_kernels,
@@ -44,8 +45,8 @@ from assay.experiments.contention.layout import ContentionLayout, LayoutCell, Wo
 from assay.experiments.gate import EXPERIMENT as GATE
 from assay.experiments.scaling.timings import judge_at_least
 from assay.experiments.threshold import answers as threshold_answers
+from assay.experiments.threshold.report import answers_table, build_study
 from assay.experiments.threshold.report import build_findings as threshold_findings
-from assay.experiments.threshold.report import build_study
 from assay.stats.blocks import BlockRatio
 from assay.stats.ratios import Proportion
 from tests.experiments.contention import worlds as contention
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from assay.store.records import Records
 
 HERE, THERE = WorkerSlot(0, "cpu:0"), WorkerSlot(1, "cpu:1")
+TRITON = Subject(workload="plain", impl="triton")
 
 
 def of_threshold(wanted: ThresholdOptions, records: Records) -> Findings:
@@ -321,6 +323,52 @@ def test_a_threshold_from_numbers_without_samples_rests_on_one() -> None:
     assert first.estimate is not None
     assert first.estimate.n == 1
     assert first.reason is None
+
+
+def test_thresholds_are_told_by_each_time_only_where_there_are_two() -> None:
+    place = threshold_answers.ThresholdLocation("threshold", 64, 64, 64)
+    later = threshold_answers.ThresholdLocation("threshold", 256, 64, 256)
+    never = threshold_answers.ThresholdLocation("disable")
+    unknown = threshold_answers.ThresholdLocation("unsure")
+
+    def told(
+        by: dict[Any, Any], parity: Any = "passed", where: Any = place, name: str = "sorting", margin: float = 1.25
+    ) -> threshold_answers.ThresholdAnswer:
+        only: Any = Made(threshold=crossings.threshold([64], name=name, margin=margin))
+        value = where.size if parity == "passed" else None
+        return threshold_answers.ThresholdAnswer(only, where, value, by, (), parity, ())
+
+    both = answers_table([told({"call": place}, margin=2.0), told({"call": place, "span": later}, name="scan")])
+    titles = ["threshold", "from", "by call", "by span", "parity", "to write"]
+    assert [column.title for column in both.columns] == titles
+    assert both.rows == (
+        ("sorting", "64", "64", None, "passed", "runtime.sorting_min: 64"),
+        ("scan", "64", "64", "256 (64–256)", "passed", "runtime.scan_min: 64"),
+    )
+    assert both.title == "From which size on the fast path is faster by 1.25× or 2×"
+    assert str(both.note).startswith("Call: what a caller waits")
+    for by in ({"call": place}, {}):
+        single = answers_table([told(by), told(by, parity="failed")])
+        assert [column.title for column in single.columns] == [*titles[:2], *titles[4:]]
+        assert single.note == "By what a caller waits."
+        assert [row[3] for row in single.rows] == ["runtime.sorting_min: 64", "nothing"]
+    toned = [told({}), told({}, where=never), told({}, where=unknown), told({}, "failed"), told({}, "skipped")]
+    assert answers_table(toned).tones == ("good", "plain", "unsure", "bad", "bad")
+
+
+def test_a_threshold_is_claimed_of_its_paths_with_the_first_of_its_reasons() -> None:
+    sizes = (crossings.point(16), crossings.point(64).model_copy(update={"reference": TRITON, "fast": TRITON}))
+    grid = crossings.threshold([16, 64]).model_copy(update={"points": sizes})
+    place = threshold_answers.ThresholdLocation("threshold", 64, 16, 64)
+    judged_so: Any = Made(threshold=grid, points=(), measurements=())
+    failed = threshold_answers.ThresholdAnswer(
+        judged_so, place, None, {"call": place}, (), "failed", ("It is off.", "It is late.")
+    )
+    first, by_call, parity = threshold_findings(crossings.options(grid), [failed], Remembered([], {})).findings
+    assert first.claim == "from 64 on plain@new is at least 1.2× as fast as plain@old (sorting, cautious)"
+    assert by_call.claim == "from 64 on plain@new is at least 1.2× as fast as plain@old (sorting, call)"
+    assert (first.reason, by_call.reason, parity.reason) == ("It is off. It is late", None, "It is off")
+    assert (first.facts["value"], by_call.facts["value"], parity.verdict) == (None, 64, "no")
 
 
 def test_a_share_is_enough_from_the_edge_on() -> None:

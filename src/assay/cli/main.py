@@ -119,7 +119,8 @@ def _error_message(error: BaseException) -> tuple[str, int]:
     elif isinstance(error, click.exceptions.Abort | KeyboardInterrupt):
         sentence, code = "Stopped.", EXIT_STOPPED
     elif isinstance(error, OSError) and error.errno == errno.ENOSPC:
-        sentence, code = f"The disk is full: {error.filename or 'the output'} could not be written.", MachineCannot.exit_code
+        sentence = f"The disk is full: {error.filename or 'the output'} could not be written."
+        code = MachineCannot.exit_code
     elif isinstance(error, MemoryError):
         sentence, code = "There is not enough memory for this.", MachineCannot.exit_code
     elif isinstance(error, OSError) and (friendly := explain_os_error(error)) is not None:

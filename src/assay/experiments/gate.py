@@ -205,7 +205,7 @@ def _build_answer(options: GateOptions, records: Records, question: GateQuestion
     pairs = tuple(pair for record in good if (pair := restart_pair(records, record, question.quantity)) is not None)
     undecided = LimitDecision("unsure", None)
     if len(pairs) < len(good):
-        return GateAnswer(question, pairs, undecided, "it was not reported in every restart")
+        return GateAnswer(question, pairs, undecided, f"{question.quantity} was not reported in every restart")
     if any(pair.ratio is None for pair in pairs):
         return GateAnswer(question, pairs, undecided, f"{question.quantity} is not above zero, and has no ratio")
     decision = decide_limit(log_ratios(question, pairs), options.minimum_effect, question_count)
@@ -370,9 +370,8 @@ def advice(options: GateOptions, unsure: Sequence[GateAnswer], records: Records)
         return f"{bad[-1].reason}."
     if any(answer.reason is not None for answer in unsure):
         return ""
-    needed = [
-        estimate_restarts_needed(log_ratios(a.question, a.pairs), options.minimum_effect, len(unsure)) for a in unsure
-    ]
+    count = len(gate_questions(options, records))
+    needed = [estimate_restarts_needed(log_ratios(a.question, a.pairs), options.minimum_effect, count) for a in unsure]
     disturbed = sum(bool(record.disturbed) for record in records)
     if disturbed > len(records) / 2:
         busy = f"{disturbed} of {len(records)} restarts"

@@ -1,4 +1,4 @@
-"""Numbers get a verdict only if everything that was measured agrees; otherwise the difference is named."""
+"""Numbers get a verdict only if everything that was measured agrees, else the difference is named; and what is told."""
 
 from __future__ import annotations
 
@@ -13,15 +13,19 @@ from hypothesis import strategies as st
 from assay.core.errors import BadInput
 from assay.core.results import Estimate, method_key
 from assay.core.values import Adaptive, Command, Continuous, Counted, Mode, Role, SourceCheckout, Subject, Trial
-from assay.experiments.compare.pairing import align_results
-from assay.experiments.compare.report import compare_results
+from assay.experiments.compare import report
+from assay.experiments.compare.pairing import CellName, ComparedCell, ResultSource, align_results
+from assay.experiments.compare.report import build_page, compare_results
 from assay.experiments.compare.sources import read_source
+from assay.experiments.compare.thresholds import ThresholdRise
 from assay.stats.intervals import expected_method
+from assay.store.identity import IdentityDetail
 from tests.experiments.comparisons import run_of, with_gpus
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from assay.core.results import Verdict
     from assay.experiments.compare.report import ComparisonResult
     from assay.machine.model import Machine
 
@@ -192,3 +196,151 @@ def test_a_method_is_the_same_whatever_it_counted_and_whether_it_has_an_interval
     assert of("mean of the medians of 3 processes").method_key == of("mean of the medians of 12 processes").method_key
     assert of("median, ranks").method_key == of("median, ranks; no interval: two levels, 1 and 2").method_key
     assert of("median, ranks").method_key != of("mean, ranks").method_key
+
+
+# What is told of results that stand side by side; their numbers are made, three processes close together.
+
+
+def number(
+    value: float | None, work: str = "gemm", quantity: str = "call_us", *, model: str | None = "L4", **changes: Any
+) -> ComparedCell:
+    details = tuple(IdentityDetail("parameters", name, said) for name, said in changes.pop("details", {}).items())
+    draws = () if value is None else (0.999 * value, value, 1.001 * value)
+    told = {"unit": "µs", "processes": 3, "draws": draws, **changes}
+    return ComparedCell(CellName(work, details, quantity), "GPU-0", model, value, **told)
+
+
+def result(path: str, *numbers: ComparedCell, **changes: Any) -> ResultSource:
+    return ResultSource(path, "a run", {"findings": lambda: numbers}, **changes)
+
+
+def compared(*sources: ResultSource) -> ComparisonResult:
+    return compare_results(align_results(sources), 0.02)
+
+
+def against(*numbers: ComparedCell, before: tuple[ComparedCell, ...] = (number(100.0),)) -> ComparisonResult:
+    return compared(result("a", *before), result("b", *numbers))
+
+
+def rise(name: str, rose: Verdict) -> ThresholdRise:
+    return ThresholdRise(name=name, against="b", rose=rose, text=f"{name} is told")
+
+
+def test_results_that_are_all_unchanged_are_told_as_that_and_others_are_counted() -> None:
+    both = (number(100.0), number(50.0, "softmax"))
+    assert against(number(100.0)).headline == "1 of 1 result unchanged from a (within 2 %)."
+    assert against(*both, before=both).headline == "2 of 2 results unchanged from a (within 2 %)."
+    slower = against(number(100.0), number(75.0, "softmax"), before=both)
+    change = "; the largest change is softmax (call_us), 1.50× ("
+    assert slower.headline.startswith(f"Of 2 results in common with a: 1 slower, 1 unchanged{change}")
+    assert (slower.baseline, slower.others) == ("a", ("b",))
+    once = number(900.0, draws=(), low=890.0, high=910.0, processes=1)
+    assert against(once).headline == "Of 1 result in common with a: 1 inconclusive."
+    mixed = against(once, number(75.0, "softmax"), before=both)
+    assert mixed.headline.startswith(f"Of 2 results in common with a: 1 slower, 1 inconclusive{change}")
+
+
+@pytest.mark.parametrize(("first", "second", "largest"), [(1.5, 0.5, "0.50"), (1.9, 0.55, "1.90"), (0.5, 1.5, "0.50")])
+def test_the_largest_change_is_the_largest_factor_up_or_down(first: float, second: float, largest: str) -> None:
+    told = against(
+        number(100 * first), number(100 * second, "softmax"), before=(number(100.0), number(100.0, "softmax"))
+    )
+    name = "gemm" if largest == f"{first:.2f}" else "softmax"
+    assert f"; the largest change is {name} (call_us), {largest}" in told.headline
+
+
+def test_rows_are_named_by_the_details_in_which_they_differ_and_a_single_one_by_all() -> None:
+    one, other = ({"n": "512", "dtype": dtype} for dtype in ("half", "float"))
+    single = against(number(200.0, details=one), before=(number(100.0, details=one),))
+    assert "; the largest change is gemm (call_us), 2.00" in single.headline
+
+    def labels(told: ComparisonResult) -> list[Any]:
+        (table,) = (each for each in build_page(told).sections[0].elements if each.kind == "table")
+        return [row[0] for row in table.rows]
+
+    assert labels(single) == ["gemm n=512 dtype=half"]
+    both = [number(value, details=details) for value in (100.0, 200.0) for details in (one, other)]
+    several = against(both[0], both[3], before=(both[0], both[1]))
+    assert labels(several) == ["gemm dtype=half", "gemm dtype=float"]
+    assert "; the largest change is gemm dtype=float (call_us), 2.00" in several.headline
+
+
+def test_a_gate_rests_on_all_that_could_become_worse(monkeypatch: pytest.MonkeyPatch) -> None:
+    def verdict(*numbers: ComparedCell, rises: tuple[ThresholdRise, ...] = ()) -> tuple[Verdict, bool]:
+        monkeypatch.setattr(report, "compare_thresholds", lambda _: rises)
+        known = (number(100.0), number(100.0, "softmax"), number(1.0, quantity="draw_w", unit="W"))
+        told = against(number(None, "other", unit=""), *numbers, before=(*known, number(None, "other", unit="")))
+        return told.verdict, told.can_decide
+
+    same, slower = number(100.0), number(200.0, "softmax")
+    once = number(900.0, draws=(), low=890.0, high=910.0, processes=1)
+    rose, stayed, open_one = rise("sort", "yes"), rise("scan", "no"), rise("sum", "unsure")
+    assert verdict() == ("unsure", False)
+    assert verdict(same) == ("yes", True)
+    assert verdict(same, slower) == verdict(slower) == verdict(once, slower) == ("no", True)
+    assert verdict(once) == ("unsure", False)
+    assert verdict(once, number(100.0, "softmax")) == ("unsure", True)
+    more_power = number(2.0, quantity="draw_w", unit="W")
+    assert verdict(more_power) == ("unsure", False)
+    assert verdict(more_power, same) == ("yes", True)
+    assert verdict(rises=(stayed,)) == verdict(same, rises=(stayed,)) == ("yes", True)
+    assert verdict(rises=(stayed, rose)) == verdict(same, rises=(rose,)) == ("no", True)
+    assert verdict(same, rises=(open_one, stayed)) == verdict(rises=(open_one,)) == ("unsure", True)
+
+
+def test_thresholds_are_told_by_name_where_they_rose_and_are_no_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    rises = (rise("sort", "yes"), rise("scan", "no"), rise("sum", "yes"))
+    monkeypatch.setattr(report, "compare_thresholds", lambda _: rises)
+    size = number(64.0, "sort", "threshold", unit="")
+    only = against(size, before=(size,))
+    assert (only.headline, only.pairs) == ("The threshold of sort and sum rose.", ())
+    both = against(size, number(100.0), before=(size, number(100.0)))
+    unchanged = "1 of 1 result unchanged from a (within 2 %)."
+    assert both.headline == f"{unchanged} The threshold of sort and sum rose."
+    assert [pair.what for pair in both.pairs] == ["gemm"]
+    monkeypatch.setattr(report, "compare_thresholds", lambda _: rises[1:2])
+    assert against(size, number(100.0), before=(size, number(100.0))).headline == unchanged
+    assert against(size, before=(size,)).headline == ""
+
+
+def test_of_what_is_not_comparable_three_are_told_and_the_others_counted() -> None:
+    def at(n: str, count: int) -> list[ComparedCell]:
+        return [number(100.0, f"w{k}", details={"n": n}) for k in range(count)]
+
+    def told(count: int, *shared: ComparedCell) -> str:
+        return against(*at("2", count), *shared, before=(*at("1", count), *shared)).headline
+
+    texts = [f"w{k}: parameters differ (n 1 vs 2)" for k in range(3)]
+    assert told(1) == f"Nothing is comparable with a: {texts[0]}."
+    assert told(3) == f"Nothing is comparable with a: {'; '.join(texts)}."
+    assert told(4) == f"Nothing is comparable with a: {'; '.join(texts)}; and 1 more."
+    assert told(5) == f"Nothing is comparable with a: {'; '.join(texts)}; and 2 more."
+    unchanged = "1 of 1 result unchanged from a (within 2 %)."
+    assert told(1, number(1.0)) == f"{unchanged} Not comparable: {texts[0]}."
+
+
+def test_devices_that_differ_stand_side_by_side_without_a_verdict() -> None:
+    apart = against(number(100.0, model="T4"))
+    start = "Side by side, without a verdict, as devices differ:"
+    assert apart.headline == f"{start} a on L4, b on T4."
+    assert (apart.pairs, apart.on_other_models, apart.verdict, apart.can_decide) == ((), ("b",), "unsure", False)
+    three = compared(
+        *(result(path, number(1.0, model=model)) for path, model in (("a", "L4"), ("b", "T4"), ("c", "L4")))
+    )
+    assert (three.baseline, three.others, three.on_other_models) == ("a", ("b", "c"), ("b",))
+    assert [pair.against for pair in three.pairs] == ["c"]
+    assert three.headline == (
+        "1 of 1 result unchanged from a (within 2 %). Not comparable: gemm: device model differs (L4 vs T4)."
+    )
+    assert against(number(100.0)).on_other_models == ()
+    assert against(number(None, model=None), before=(number(None, model="L4"),)).on_other_models == ()
+
+
+def test_facts_are_told_where_results_that_record_any_differ_in_them() -> None:
+    def facts(*recorded: dict[str, str]) -> dict[str, dict[str, str | None]]:
+        return compared(*(result(str(n), number(1.0), facts=each) for n, each in enumerate(recorded))).differing_facts
+
+    old, new = {"driver": "580", "torch": "2.8"}, {"driver": "590", "torch": "2.8"}
+    assert facts(old, new) == {"driver": {"0": "580", "1": "590"}}
+    assert facts(old, {}) == facts(old, old, {}) == {}
+    assert facts(old, {}, {"torch": "2.9"}) == {"driver": {"0": "580", "2": None}, "torch": {"0": "2.8", "2": "2.9"}}

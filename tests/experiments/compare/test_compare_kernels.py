@@ -26,8 +26,12 @@ from assay.experiments.compare.variance import (
     analyse_kernels,
     build_page,
     compare_kernels,
+    compare_picks,
+    compare_spreads,
+    compare_times,
     describe_not_comparable,
     differing_settings,
+    group_agreement,
     mismatch_verdict,
     ratio_verdict,
     repeat_spread,
@@ -95,7 +99,7 @@ def test_two_different_folders_are_read_as_the_one_against_the_other(tmp_path: P
     after.mkdir()
     latest.symlink_to(after)
     assert meant((str(before), str(after))) == ComparisonSides((str(before),), (str(after),))
-    with pytest.raises(BadInput, match="not clear"):
+    with pytest.raises(BadInput, match="named twice"):
         meant((str(after), str(latest)))
 
 
@@ -299,6 +303,80 @@ def test_devices_of_a_group_are_compared_with_each_other() -> None:
     assert (first.slowest, first.fastest) == ("cuda:1", "cuda:0")
     assert first.slowest_over_fastest == pytest.approx(1.2)
     assert first.same_pick == Proportion(0, 2)
+
+
+def timed(device: str | None, *entries: RepeatedTimes) -> KernelTuning:
+    return KernelTuning(kernel="softmax", device=device, timed=entries)
+
+
+def times(
+    *times_ms: float, block: int | None = 64, timer: str | None = "tuner", cvs: tuple[float, ...] = ()
+) -> RepeatedTimes:
+    config: Any = None if block is None else {"block": block, "warps": 4}
+    return RepeatedTimes(config=config, times_ms=times_ms, timer=timer, cvs=cvs)
+
+
+def test_best_times_are_geometric_means_of_the_devices_geometric_means() -> None:
+    baseline = [older("cuda:0", 1.0, 1.0, 8.0), older("cuda:1", 2.0), older("cuda:2", 16.0)]
+    found = compare_times(baseline, [older("cuda:0", 3.0, 12.0)])
+    assert [found.baseline_ms, found.concurrent_ms] == pytest.approx([4.0, 6.0])
+    assert found.results == (5, 2)
+    assert found.ratio is not None
+    assert found.ratio.value == pytest.approx(3.0)
+    bare = compare_times(baseline, [])
+    assert (bare.concurrent_ms, bare.results, bare.ratio) == (None, (5, 0), None)
+    agreement = group_agreement([baseline[0], older("cuda:1", 0.5), older(None, 99.0)])
+    assert agreement is not None
+    assert (agreement.devices, agreement.slowest, agreement.fastest) == (2, "cuda:0", "cuda:1")
+    assert agreement.slowest_over_fastest == pytest.approx(4.0)
+
+
+def test_samples_scatter_by_device_and_repeats_by_device_timer_and_configuration() -> None:
+    baseline = [timed("a", times(1.0, cvs=(0.1, 0.1))), timed("b", times(2.0, cvs=(0.4,))), timed(None, times(3.0))]
+    found = compare_spreads(baseline, [timed("a", times(1.0, cvs=(0.8,)))])
+    assert list(found.samples) == pytest.approx([0.2, 0.8])
+    assert found.samples_ratio is not None
+    assert found.samples_ratio.value == pytest.approx(8.0)
+    assert (found.baseline, found.concurrent, found.ratio) == (None, None, None)
+
+    def freedom(*entries: RepeatedTimes) -> int | None:
+        spread = compare_spreads([timed("a", *entries)], []).baseline
+        return None if spread is None else spread.freedom
+
+    assert freedom(times(1.0), times(2.0)) == 1
+    assert freedom(times(1.0), times(2.0, block=128)) is None
+    assert freedom(times(1.0), times(2.0, timer="assay")) is None
+    assert freedom(times(1.0, 2.0, timer=None)) == freedom(times(1.0, 2.0, block=None)) == 1
+    assert freedom(times(1.0, 2.0, block=None, timer=None)) is None
+    assert compare_spreads([timed(None, times(1.0)), timed(None, times(2.0))], []).baseline is not None
+
+
+def test_picks_are_held_against_those_of_the_baseline_in_turn_and_among_themselves_in_pairs() -> None:
+    picks = [TuningPick(config={"block": block}, time_ms=1.0) for block in (1, 2, 2, 2, 1, 1, 3)]
+    assert self_mismatch_share(picks) == Proportion(1, 3)
+    assert self_mismatch_share(picks[:1]) == Proportion(0, 0)
+    baseline = KernelTuning(kernel="k", device="a", picks=(picks[0], picks[1]))
+    concurrent = KernelTuning(kernel="k", device="a", picks=(picks[0], picks[1], picks[0], picks[0], picks[6]))
+    elsewhere = KernelTuning(kernel="k", device="b", picks=(picks[0], picks[1]))
+    unsaid = KernelTuning(kernel="k", device="c", picks=(TuningPick(config=None, time_ms=1.0),))
+    found = compare_picks([baseline, elsewhere, unsaid], [concurrent, unsaid])
+    assert (found.mismatch, found.baseline_mismatch) == (Proportion(2, 5), Proportion(2, 2))
+    assert [(device.device, device.differing, device.cost) for device in found.devices] == [("a", (), None)]
+
+
+def test_what_another_pick_costs_is_told_by_a_timer_that_saw_both_on_that_device() -> None:
+    def cost(*entries: RepeatedTimes, beside: tuple[KernelTuning, ...] = ()) -> float | None:
+        baseline = [older("a", 1.0).model_copy(update={"timed": entries}), *beside]
+        (device,) = compare_picks(baseline, [older("a", 9.0, block=128)]).devices
+        return None if device.cost is None else device.cost.value
+
+    assert cost(times(1.0), times(1.25, block=128)) == pytest.approx(1.25)
+    assert cost(times(1.25, block=128), times(1.0)) == pytest.approx(1.25)
+    assert cost(times(1.0)) is cost(times(1.25, block=128)) is cost() is None
+    assert cost(times(1.0), times(1.25, block=128, timer="assay")) is None
+    later = (times(2.0, timer="assay"), times(3.0, block=128, timer="assay"))
+    assert cost(times(1.0), *later) == cost(times(1.25, block=128), *later) == pytest.approx(1.5)
+    assert cost(times(1.0), beside=(timed("b", times(1.25, block=128)),)) is None
 
 
 def test_the_page_shows_what_was_compared_and_what_was_not() -> None:

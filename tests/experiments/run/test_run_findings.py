@@ -159,6 +159,13 @@ def test_a_time_rests_on_the_records_that_worked_and_tells_the_other_times_besid
     }  # fmt: skip
 
 
+def test_the_precision_that_was_asked_for_is_told_with_three_digits() -> None:
+    wanted, world = options(precision=0.012345), World()
+    world.add(trials(wanted)["softmax", "cpu:0"], ("cpu:0", "call_us", 0, [5.0]))
+    (one,) = analyse(wanted, world.all).findings
+    assert one.claim.endswith("the median time of a call is known to ±1.23 %")
+
+
 def test_caches_are_told_where_a_gpu_was_timed_and_nothing_where_nobody_said() -> None:
     def facts(*seen: Evidence) -> dict[str, Any]:
         world, wanted = World(), options()

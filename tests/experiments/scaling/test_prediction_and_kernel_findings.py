@@ -7,6 +7,7 @@ from types import SimpleNamespace as Made
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pydantic import ValidationError
 
 from assay.core.results import Estimate, Missing, Record, Window
 from assay.core.values import Subject
@@ -40,6 +41,7 @@ from assay.experiments.scaling_prediction import (
     ImpossibleCell,
     PredictionCell,
     PredictionOptions,
+    cell_subject,
     name_cell,
     write_headline,
 )
@@ -118,6 +120,36 @@ def test_cells_are_named_by_what_they_count() -> None:
     assert name_cell(asked(mode="weak", device="cpu:0"), PredictionCell(64, 3)) == "64 tokens per rank on 3 ranks"
 
 
+def test_what_is_asked_for_of_a_ring_has_bounds_and_usual_values() -> None:
+    wanted = asked()
+    assert (wanted.warmup_runs, wanted.benchmark_runs, wanted.retakes, wanted.timeout_s, wanted.seed) == (
+        3, 10, 0, 600.0, 0,
+    )  # fmt: skip
+    told = wanted.model_dump(exclude={"required_efficiency"})
+    assert PredictionOptions.model_validate(told).required_efficiency == 0.7
+    least = {"warmup_runs": 0, "benchmark_runs": 1, "retakes": 0, "timeout_s": 0.5, "cpu_groups": 1}
+    assert asked(**least).model_dump(include=set(least)) == least
+    refused = {"warmup_runs": -1, "benchmark_runs": 0, "retakes": -1, "timeout_s": 0, "cpu_groups": 0}
+    for name, value in {**refused, "sequences": (), "counts": ()}.items():
+        with pytest.raises(ValidationError, match=name):
+            asked(**{name: value})
+    for share in (0.0, 1.0):
+        with pytest.raises(ValidationError, match="required_efficiency"):
+            asked(required_efficiency=share)
+
+
+def test_one_gpu_computes_the_whole_and_each_of_several_its_share() -> None:
+    def params(gpus: int, **changes: Any) -> list[Any]:
+        found = cell_subject(asked(**changes), PredictionCell(512, gpus)).params
+        return [found[name] for name in ("sequence", "ring", "passes", "only")]
+
+    assert params(1) == params(1, mode="weak") == [512, 1, "total", "all"]
+    assert params(2, passes="forward") == [512, 2, "forward", "compute"]
+    assert params(4) == [512, 4, "total", "compute"]
+    assert params(2, mode="weak") == [1024, 2, "total", "compute"]
+    assert params(4, mode="weak") == [2048, 4, "total", "compute"]
+
+
 def record(trial: str, origin: Origin = "real") -> Record:
     window = Window(host="h", boot_id="b", start_ns=0, end_ns=1, started_at="2026-11-15T10:00:00Z")
     return Record(trial=trial, block="b", attempt=1, window=window, status="ok", origin=origin)
@@ -161,6 +193,8 @@ def test_a_prediction_carries_all_that_it_was_made_of(predicted: Any) -> None:
 
 def test_a_prediction_without_an_interval_says_why(predicted: Any) -> None:
     few = "too few calls were measured for an interval"
+    exact = predictions._cell_claim(asked(required_efficiency=0.62545), PredictionCell(64, 2))
+    assert exact.endswith("at least 62.5 %")
     assert predicted(forecast(64, 2, efficiency=about(0.5)))[0].reason == few
     assert predicted(forecast(64, 2, efficiency=about(0.5), missing=missing("it failed")))[0].reason == "it failed"
     assert predicted(forecast(64, 2, missing=missing("it failed")))[0].reason == "it failed"
