@@ -274,6 +274,7 @@ def test_a_place_by_itself_must_differ_surely_enough_for_all_of_them() -> None:
 
 def test_what_surely_is_no_difference_stays_none() -> None:
     assert judge_effect([0.001, -0.001, 0.0], [0.001, -0.001], 0.05).verdict == "no"
+    assert judge_effect([0.001, -0.001, 0.0], [0.001, -0.001], 0.05, 0.99).verdict == "no"
     assert judge_effect([0.5, 0.51, 0.49], [0.001, -0.001], 0.05).verdict == "yes"
 
 

@@ -21,6 +21,7 @@ from assay.experiments.contention.report import (
     _effect_text,
     _isolation_text,
     _kernel_sentence,
+    _ratio_figure,
     only_calls_slow,
 )
 from assay.experiments.contention.report import headline as of_company
@@ -316,6 +317,31 @@ def test_of_a_calm_machine_the_largest_part_of_its_noise_is_told() -> None:
     assert largest_of(NoiseBudget("naive", {"within": 1.0}, 1.0)) == "."
     assert largest_of(NoiseBudget("alone", {"within": 0.0}, 0.0)) == "."
     assert largest_of() == "."
+
+
+def test_ratios_of_24_places_are_drawn_a_dot_a_block_and_named_by_what_sets_them_apart() -> None:
+    def drawn(places: int, effect: ContentionEffect = NOISY, **asked: Any) -> Any:
+        slots = [WorkerSlot(0, f"cpu:{n}") for n in range(places)]
+        told: Any = ((1, "baseline", 2.0), (2, "baseline", 4.0), (1, "naive", 4.0), (2, "naive", 4.0))
+        cells = [
+            LayoutCell(slot, block, phase, "busy_us", np.full(2, value), 0.0, "a")
+            for slot in slots
+            for block, phase, value in told
+        ]
+        times = {"busy_us": {"naive": PhaseComparison("naive", effect, dict.fromkeys(slots, effect))}}
+        laid = ContentionLayout(tuple(cells), (), (), (), "busy_us")
+        found: Any = Made(layout=laid, times=times)
+        return _ratio_figure(contention.options(**asked), found)
+
+    (figure,) = drawn(1)
+    (strip,) = figure.strips
+    assert strip.label == "side by side: cpu:0"
+    assert strip.samples == pytest.approx((2.0, 1.0))
+    assert (strip.value, strip.low, strip.high, figure.centre) == (2.0, 1.75, 2.25, 1.0)
+    two: dict[str, Any] = {"subjects": (contention.SOFTMAX, contention.GEMM), "tunable": (True, True)}
+    assert drawn(1, **two)[0].strips[0].label == "side by side: softmax@numpy on cpu:0"
+    assert [len(drawn(places)[0].strips) for places in (23, 24, 25)] == [23, 24, 24]
+    assert drawn(0) == drawn(1, ContentionEffect(None, None, "unsure")) == []
 
 
 def test_a_pick_that_never_changed_leaves_open_whether_it_does() -> None:

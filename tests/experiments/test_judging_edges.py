@@ -193,6 +193,37 @@ def test_the_devices_that_lie_furthest_apart_on_average_are_compared() -> None:
     assert (same.slowest, same.fastest) == ("cpu:0", "cpu:1")
 
 
+def test_levels_and_gaps_of_devices_are_means_over_workers_and_blocks() -> None:
+    quiet: LevelTable = {("baseline", HERE): {1: 0.25}, ("again", HERE): {1: 0.75}, ("naive", HERE): {1: 9.0}}
+    assert effects._device_levels(quiet, "baseline", HERE, 3) == {1: 0.5}
+    crowd: LevelTable = {("naive", WorkerSlot(0, "cpu:0", worker)): {1: 0.75 * (worker > 1)} for worker in range(3)}
+    assert effects._device_levels(crowd, "naive", HERE, 3) == {1: 0.25}
+    wanted: Any = Made(devices=("cpu:0", "cpu:1", "cpu:2"), workers=1, minimum_effect=0.01)
+    table: LevelTable = {
+        ("naive", HERE): {1: -0.1, 2: -0.1, 3: 1.0},
+        ("naive", WorkerSlot(0, "cpu:1")): {1: 0.0, 2: 0.0, 3: 0.0},
+        ("naive", WorkerSlot(0, "cpu:2")): {1: 0.15, 2: 0.15, 3: 0.15},
+    }
+    found = effects._device_agreement(table, wanted, 0, "naive")
+    assert found is not None
+    assert (found.slowest, found.fastest) == ("cpu:0", "cpu:1")
+    assert found.effect.ratio is not None
+    assert found.effect.ratio.value == pytest.approx(math.exp(0.8 / 3))
+
+
+def test_noise_is_the_distance_from_the_mean_of_all_that_was_timed_alone() -> None:
+    logs = ((-0.3, 0.0, 0.3), (0.0, 0.0, 0.0), (0.3, 0.3, 0.3))
+    cells = tuple(at(1, *told, block=block) for block, told in enumerate(logs))
+    laid = ContentionLayout(cells=cells, choices=(), phase_trials=(), missing=(), quantity="call_us")
+    (alone,) = effects.noise_budgets(laid)
+    # Alone it takes 0.1. Means of 0, 0 and 0.3 scatter by 0.03, of which sampling explains a third of 0.06 / 3.
+    assert alone.total == pytest.approx((0.07 + 0.01 + 0.04) / 3)
+    starts = 0.03 - 0.02 / 3
+    assert alone.parts == pytest.approx(
+        {"within": 0.02, "starts": starts, "drift": 0.0, "neighbours": 0.0, "rest": 0.0}
+    )
+
+
 def test_of_several_gpus_the_busiest_counts_and_of_clocks_the_lowest_too() -> None:
     def gpu(**seen: float) -> Any:
         return Made(**{**dict.fromkeys(effects.GPU_METRICS), **seen})

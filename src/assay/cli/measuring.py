@@ -100,16 +100,12 @@ def merge_options_file(flags: FlagsT, file: Path, experiment: Experiment[Any]) -
     for name, value in content.items():
         row = rows.get(_plain(name))
         if row is None:
-            accepted = [
-                known for known, row in rows.items() if row.name != "options_file" and row.group not in HOST_GROUPS
-            ]
+            accepted = (n for n, row in rows.items() if row.name != "options_file" and row.group not in HOST_GROUPS)
             raise BadInput(f"{file} has an unknown option {name!r}.{suggest_nearest(_plain(name), accepted)}")
         if row.name == "options_file":
             raise BadInput(f"{file}: an options file cannot name another one.")
         if value is None or isinstance(value, dict):
-            raise BadInput(
-                f"{file}: {name} takes a value{' or a list' if row.style != 'switch' else ''}, not {value!r}."
-            )
+            raise BadInput(f"{file}: {name} takes a value, not {value!r}.")
         if row.group in HOST_GROUPS:
             raise BadInput(f"{file}: {row.title} is accepted on the command line only, not in a file.")
         several = row.style in {"many", "list", "rest", "arguments"}

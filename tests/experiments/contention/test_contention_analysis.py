@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from assay.experiments.contention import EXPERIMENT
+from assay.experiments.contention.effects import gpu_models
 from assay.experiments.contention.options import PHASE_LABELS
 from tests.experiments.contention.worlds import (
     GEMM,
@@ -143,6 +144,20 @@ def test_gpus_of_different_models_are_not_compared_with_each_other() -> None:
     assert overall(findings, "time", "naive").verdict == "yes"
     shown = [e.text for s in page.sections for e in s.elements if e.kind == "text"]
     assert any("GPUs are of different models" in text for text in shown)
+
+
+def test_gpus_of_one_model_are_compared_with_each_other() -> None:
+    alike, wanted = machine(cores=(8,), gpus=(0, 0)), options(devices=("cuda:0", "cuda:1"))
+    findings, _ = found_in(World(slower={"naive": 2.0}), wanted, alike)
+    told = about(findings, "devices")
+    assert told
+    assert all(finding.estimate is not None for finding in told)
+    other = alike.gpus[1].model_copy(update={"name": "Other"})
+    mixed = alike.model_copy(update={"gpus": (alike.gpus[0], other)})
+    assert gpu_models(alike, wanted) == ("Example",)
+    assert gpu_models(mixed, wanted) == ("Example", "Other")
+    assert gpu_models(mixed, options(devices=("cuda:1/0", "cuda:1/1"))) == ("Other",)
+    assert gpu_models(mixed, options()) == ()
 
 
 def test_fewer_cores_than_workers_is_said() -> None:

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace as Made
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from assay.core.results import Estimate, Missing, SubjectFacts
+from assay.experiments.scaling import analysis
 from assay.experiments.scaling.analysis import (
     CommunicationTimes,
     compute_karp_flatt,
     compute_speedup,
     compute_throughput,
+    find_peak_flop_per_s,
+    judge_prediction,
     split_efficiency,
+    sum_measured,
 )
+from assay.experiments.scaling.plan import ScalingShape
 from assay.experiments.scaling.timings import TimeVectors
 
 positive = st.floats(1e-3, 1e6)
@@ -99,3 +108,104 @@ def test_where_nothing_is_sent_computing_is_all_there_is() -> None:
 
 def test_work_a_second_is_work_over_the_time() -> None:
     assert compute_throughput(np.array([2e6]), 10.0) == pytest.approx(5.0)
+
+
+def test_what_some_rank_did_not_measure_has_no_sum_and_nothing_has_none() -> None:
+    def total(*values: float | None) -> float | None:
+        told = [{} if value is None else {"n": value} for value in values]
+        return sum_measured([SubjectFacts(subject=0, measured=measured) for measured in told], "n")
+
+    assert (total(2.0), total(2.0, 3.0), total(0.0)) == (2.0, 5.0, 0.0)
+    assert total() is total(None) is total(2.0, None) is total(None, None) is None
+    assert sum_measured([SubjectFacts(subject=0), SubjectFacts(subject=0, measured={"n": 1.0})], "n") is None
+
+
+def test_the_worst_check_of_all_ranks_and_repeats_is_kept_by_name() -> None:
+    def timing(*errors: float | None, name: str = "total") -> Any:
+        ranks = {n: Made(check=None if error is None else Made(error=error)) for n, error in enumerate(errors)}
+        return Made(plan=Made(names=(name,)), facts={name: ranks}.__getitem__)
+
+    found = analysis._worst_checks([timing(0.25, 0.75, None), timing(0.5), timing(None, name="share")])
+    assert {name: check.error for name, check in found.items()} == {"total": 0.75}
+    assert analysis._worst_checks([]) == {}
+
+
+def test_bytes_and_predictions_are_held_against_what_they_should_be() -> None:
+    def inflation(received: float | None, expected: float | None) -> float | None:
+        missing = Missing(code="made", detail="made")
+        return analysis.ShapeFacts({}, received, expected, None, (), missing, ()).byte_inflation
+
+    assert (inflation(3.0, 2.0), inflation(0.0, 2.0)) == (1.5, 0.0)
+    assert inflation(3.0, 0.0) is inflation(None, 2.0) is inflation(3.0, None) is None
+
+    def told(value: float, low: float | None, high: float | None, unit: str) -> Estimate:
+        return Estimate(value=value, low=low, high=high, unit=unit, scope="run", method="made", n=1)
+
+    foreseen: Any = Made(time_s=told(3.0, 1.0, 4.0, "s"))
+    shape = ScalingShape(64, 2, 2)
+    assert analysis.PredictionScore(shape, foreseen, told(2e6, None, None, "us"), "within").error == pytest.approx(0.5)
+    assert analysis.PredictionScore(shape, foreseen, None, "unknown").error is None
+    bare = {0.99e6: "faster", 1e6: "within", 4e6: "within", 4.01e6: "slower"}
+    assert {us: judge_prediction(foreseen.time_s, told(us, None, None, "us")) for us in bare} == bare
+    assert judge_prediction(foreseen.time_s, told(0.6e6, 0.5e6, 1e6, "us")) == "within"
+    assert judge_prediction(foreseen.time_s, told(5e6, 4e6, 6e6, "us")) == "within"
+    assert judge_prediction(foreseen.time_s, None) == "unknown"
+    assert judge_prediction(told(3.0, None, None, "s"), told(3e6, 2e6, 4e6, "us")) == "unknown"
+
+
+def test_energy_is_not_known_where_the_last_rank_is_on_another_machine() -> None:
+    unmeasured = Missing(code="not_measured", detail="made")
+    timings: Any = Made(timings_of=lambda *_: {}, missing=lambda *_: unmeasured)
+
+    def code(ranks_here: int, *, energy: bool = True) -> str:
+        wanted: Any = Made(energy=energy, is_here=lambda rank: rank < ranks_here)
+        found = analysis._energy_per_token(wanted, timings, ScalingShape(64, 4, 2))
+        assert isinstance(found, Missing)
+        return found.code
+
+    assert [code(ranks) for ranks in (3, 4, 5)] == ["remote_ranks", "not_measured", "not_measured"]
+    assert code(4, energy=False) == "not_requested"
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "tera"),
+    [
+        ("NVIDIA B200", "bfloat16", 2250.0),
+        ("NVIDIA B200", "float32", 75.0),
+        ("NVIDIA B200", "float64", 37.0),
+        ("NVIDIA H200", "float16", 989.4),
+        ("NVIDIA H200", "float32", 66.9),
+        ("NVIDIA H200", "float64", 66.9),
+        ("NVIDIA H200 NVL", "bfloat16", 835.5),
+        ("NVIDIA H200 NVL", "float32", 60.0),
+        ("NVIDIA H200 NVL", "float64", 60.0),
+        ("NVIDIA H100 80GB HBM3", "bfloat16", 989.4),
+        ("NVIDIA H100 80GB HBM3", "float32", 66.9),
+        ("NVIDIA H100 80GB HBM3", "float64", 66.9),
+        ("NVIDIA H100 NVL", "bfloat16", 835.5),
+        ("NVIDIA H100 NVL", "float32", 60.0),
+        ("NVIDIA H100 NVL", "float64", 60.0),
+        ("NVIDIA H100 PCIe", "bfloat16", 756.0),
+        ("NVIDIA H100 PCIe", "float32", 51.2),
+        ("NVIDIA H100 PCIe", "float64", 51.2),
+        ("NVIDIA A100-SXM4-80GB", "bfloat16", 312.0),
+        ("NVIDIA A100-SXM4-80GB", "float32", 19.5),
+        ("NVIDIA A100-SXM4-80GB", "float64", 19.5),
+        ("NVIDIA L40S", "bfloat16", 362.0),
+        ("NVIDIA L40S", "float32", 91.6),
+        ("NVIDIA L40S", "float64", None),
+        ("NVIDIA L4", "bfloat16", 121.0),
+        ("NVIDIA L4", "float32", 30.3),
+        ("NVIDIA A10", "bfloat16", 125.0),
+        ("NVIDIA A10", "float32", 31.2),
+        ("Tesla V100-SXM2-16GB", "float16", 125.0),
+        ("Tesla V100-SXM2-16GB", "bfloat16", None),
+        ("Tesla V100-SXM2-16GB", "float32", 15.7),
+        ("Tesla V100-SXM2-16GB", "float64", 7.8),
+        ("Tesla T4", "float16", 65.0),
+        ("Tesla T4", "float32", 8.1),
+        ("NVIDIA GeForce RTX 4090", "float32", None),
+    ],
+)
+def test_peaks_are_those_of_the_data_sheets(name: str, dtype: str, tera: float | None) -> None:
+    assert find_peak_flop_per_s(name, dtype) == (None if tera is None else pytest.approx(tera * 1e12))
