@@ -17,6 +17,7 @@ from assay.experiments.matrix.analysis import (
     MatrixCell,
     VictimRow,
     aggressor_load,
+    aggressor_loads,
     block_means,
     compute_measure,
     effect_margin,
@@ -411,3 +412,22 @@ def test_a_load_is_what_its_calls_did_over_the_time_it_was_up() -> None:
     several = [AggressorLoad(1.0, None, 1.0), AggressorLoad(2.0, None, None), AggressorLoad(6.0, 5.0, None)]
     assert mean_load(several) == AggressorLoad(3.0, 5.0, 1.0)
     assert mean_load([]) == AggressorLoad(None, None, None)
+
+
+def test_loads_are_of_aggressors_in_trials_that_worked() -> None:
+    def pressed(calls: int, role: str = "aggressor") -> Any:
+        facts = (SubjectFacts(subject=0, flop=1e9),)
+        return Made(role=role, load_s=1.0, load_calls=calls, load_cpu_s=None, subjects=facts)
+
+    naive, isolated = (MatrixPair(0, "cpu:0", phase, "cpu") for phase in ("naive", "isolated"))
+    pairs = (
+        (naive, record("a", evidence=(pressed(2), pressed(100, "victim")))),
+        (naive, record("b", evidence=(pressed(3),))),
+        (naive, record("c", "failed", evidence=(pressed(50),))),
+        (isolated, record("d", evidence=(pressed(7),))),
+        (MatrixPair(0, "cpu:0", "alone"), record("e", evidence=(pressed(9),))),
+    )
+    assert aggressor_loads(pairs) == {
+        ("cpu", "naive"): AggressorLoad(None, 2.5, None),
+        ("cpu", "isolated"): AggressorLoad(None, 7.0, None),
+    }
