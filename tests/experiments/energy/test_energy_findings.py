@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from assay.core.results import Estimate
-from assay.experiments.energy.findings import build_findings, cell_facts, ratio_of_estimates
+from assay.experiments.energy.findings import (
+    build_findings,
+    cell_facts,
+    format_half_width,
+    ratio_of_estimates,
+    smallest_and_largest,
+)
 from assay.experiments.energy.result import EnergyCell, EnergyRow
 from tests.experiments.energy import metered_world as world
 from tests.experiments.energy.made_rows import result
@@ -274,3 +280,26 @@ def test_cells_that_gave_nothing_are_told_last_with_their_reason_and_every_recor
     assert real.origin == "real"
     several = found(row(figures={JOULES: known(1.0)}), left_out={"one": "no memory"}, records=records)
     assert [each.kind for each in several] == ["energy", "left_out"]
+
+
+@pytest.mark.parametrize(
+    ("half", "words"),
+    [
+        (None, "no interval"), (2**-14, "±<0.01 %"), (0.000125, "±0.01 %"), (0.005, "±0.50 %"), (0.0125, "±1.2 %"),
+        (0.09375, "±9.4 %"), (0.125, "±12 %"), (1.5, "±150 %"), (9.5, "±950 %"), (10.0, "±>995 %"),
+    ],
+)  # fmt: skip
+def test_half_of_an_interval_is_written_with_as_many_digits_as_it_is_worth(half: float | None, words: str) -> None:
+    about = known(1.0) if half is None else known(1.0, 1 - half, 1 + half)
+    assert format_half_width(about) == words
+
+
+def test_the_smallest_and_the_largest_cell_of_each_mode_are_shown() -> None:
+    for half, words in ((1e-4, "±0.01 %"), (9.95, "±>995 %")):
+        edge: Any = Made(relative_half_width=half)
+        assert format_half_width(edge) == words
+    first, second, third = (row(EAGER.model_copy(update={"batch": batch})) for batch in (1, 2, 4))
+    other = row(GRAPHS)
+    assert smallest_and_largest([first, other, second, third]) == [first, third, other]
+    assert smallest_and_largest([first, second]) == [first, second]
+    assert smallest_and_largest([]) == []

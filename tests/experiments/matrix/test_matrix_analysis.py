@@ -71,7 +71,10 @@ def test_a_level_is_held_against_the_victim_alone_at_that_level(tmp_path: Path) 
     def truth(phase: str, aggressor: str | None) -> float:
         return (0.5 if phase in {"bare", "naive"} else 1.0) * (1.8 if aggressor else 1.0)
 
-    found = EXPERIMENT.report(MACHINE, wanted, world(folder, wanted, truth)).findings
+    records = world(folder, wanted, truth)
+    found = EXPERIMENT.report(MACHINE, wanted, records).findings
+    reductions = [cell.reduction for cell in build_matrix(wanted, records).cells if cell.measure == "median"]
+    assert [one.value for one in reductions if one is not None] == pytest.approx([1.0], rel=0.05)
     assert finding(found, "cpu").facts["outcome"] == "not cured"
     assert finding(found, "cpu").estimate is not None
     assert finding(found, "cpu").estimate.value == pytest.approx(1.8, rel=0.05)  # type: ignore[union-attr]

@@ -12,19 +12,23 @@ import pytest
 from assay.core.results import Estimate, Evidence, SubjectFacts
 from assay.core.values import Subject
 from assay.experiments.matrix.analysis import (
+    AggressorLoad,
     ContentionMatrix,
     MatrixCell,
     VictimRow,
+    aggressor_load,
+    aggressor_loads,
     block_means,
     compute_measure,
     effect_margin,
     exceeds,
     judge_outcome,
     log_ratios,
+    mean_load,
     ratio_estimate,
 )
 from assay.experiments.matrix.plan import MatrixPair
-from assay.experiments.matrix.report import build_findings, headline
+from assay.experiments.matrix.report import build_findings, headline, outcome_text, row_label
 from tests.experiments.matrices import options
 
 if TYPE_CHECKING:
@@ -348,3 +352,82 @@ def test_aggressors_of_the_same_victims_are_told_together() -> None:
         "Nothing can be said yet of cpu and memory beside v0@numpy, nor of hbm beside v1@numpy, nor of sm beside "
         "v0@numpy and v1@numpy."
     )
+
+
+def test_a_row_is_called_by_what_tells_it_from_others() -> None:
+    def called(*victims: str, devices: tuple[str, ...] = ("cpu:0",), victim: int = 0) -> str:
+        asked = options(victims=tuple(Subject(workload=name, impl="numpy") for name in victims), devices=devices)
+        return row_label(asked, VictimRow(victim, devices[0], "call_us"))
+
+    assert called("a") == called("a", "b") == "a@numpy"
+    assert called("a", "b", "a") == "a@numpy 1"
+    assert called("a", "b", "a", victim=2) == "a@numpy 3"
+    assert called("a", devices=("cpu:0", "cpu:1")) == "a@numpy on cpu:0"
+
+
+def test_an_outcome_is_written_with_the_bound_that_belongs_to_it() -> None:
+    for less, words in (
+        (ratio(1.3, 1.2, 1.4), "not cured, but eased"),
+        (ratio(1.3, math.nextafter(1.0, 2), 1.4), "not cured, but eased"),
+        (ratio(1.3, 1.0, 1.4), "not cured"),
+        (ratio(1.3), "not cured"),
+        (None, "not cured"),
+    ):
+        assert outcome_text(cell("not cured", reduction=less)) == words
+    assert outcome_text(cell("hurts", reduction=ratio(1.3, 1.2, 1.4))) == "hurts; cure unclear"
+    assert outcome_text(cell("no effect seen", naive=ratio(1.0, 0.9, 1.034))) == "no effect seen (at most 3.4 %)"
+    assert outcome_text(cell("no effect seen", naive=ratio(0.8, 0.7, 0.9))) == "no effect seen (at most 0 %)"
+    assert outcome_text(cell("cured by isolation", isolated=ratio(1.0, 0.9, 1.034))) == (
+        "cured by isolation (≤ 3.4 % left)"
+    )
+    assert outcome_text(cell("cured by isolation", isolated=ratio(0.8, 0.7, 0.9))) == "cured by isolation (≤ 0 % left)"
+    assert outcome_text(cell("hurts only isolated")) == "hurts only isolated"
+    unknown = {
+        "not measured without isolation": None,
+        "one block tells nothing of chance": ratio(1.5),
+        "it may be anything": ratio(1.5, 0.001, 1e6),
+        "anything from 0.5 to 2.1": ratio(1.5, 0.5, 2.1),
+    }
+    for words, naive in unknown.items():
+        assert outcome_text(cell("not known", naive=naive)) == f"not known: {words}"
+    whole = ratio(1.5, 0.5, 2.1)
+    assert whole is not None
+    for end in ("low", "high"):
+        half = whole.model_copy(update={end: None})
+        assert outcome_text(cell("not known", naive=half)) == "not known: one block tells nothing of chance"
+
+
+def test_a_load_is_what_its_calls_did_over_the_time_it_was_up() -> None:
+    def loaded(*, up_s: float | None = 2.0, calls: int | None = 500, cpu_s: float | None = 3.0, **work: Any) -> Any:
+        subjects = (SubjectFacts(subject=0, **work),) if work else ()
+        given: Any = Made(load_s=up_s, load_calls=calls, load_cpu_s=cpu_s, subjects=subjects)
+        return aggressor_load(given)
+
+    assert loaded(bytes_moved=4e6, flop=8e6) == AggressorLoad(gb_s=1.0, gflops=2.0, cores=1.5)
+    assert loaded(bytes_moved=4e6) == AggressorLoad(1.0, None, 1.5)
+    assert loaded(flop=8e6) == AggressorLoad(None, 2.0, 1.5)
+    assert loaded(bytes_moved=4e6, flop=8e6, calls=None) == AggressorLoad(None, None, 1.5)
+    assert loaded(cpu_s=None) == AggressorLoad(None, None, None)
+    assert loaded(bytes_moved=4e6, up_s=0.0) == loaded(bytes_moved=4e6, up_s=None) == AggressorLoad(None, None, None)
+    several = [AggressorLoad(1.0, None, 1.0), AggressorLoad(2.0, None, None), AggressorLoad(6.0, 5.0, None)]
+    assert mean_load(several) == AggressorLoad(3.0, 5.0, 1.0)
+    assert mean_load([]) == AggressorLoad(None, None, None)
+
+
+def test_loads_are_of_aggressors_in_trials_that_worked() -> None:
+    def pressed(calls: int, role: str = "aggressor") -> Any:
+        facts = (SubjectFacts(subject=0, flop=1e9),)
+        return Made(role=role, load_s=1.0, load_calls=calls, load_cpu_s=None, subjects=facts)
+
+    naive, isolated = (MatrixPair(0, "cpu:0", phase, "cpu") for phase in ("naive", "isolated"))
+    pairs = (
+        (naive, record("a", evidence=(pressed(2), pressed(100, "victim")))),
+        (naive, record("b", evidence=(pressed(3),))),
+        (naive, record("c", "failed", evidence=(pressed(50),))),
+        (isolated, record("d", evidence=(pressed(7),))),
+        (MatrixPair(0, "cpu:0", "alone"), record("e", evidence=(pressed(9),))),
+    )
+    assert aggressor_loads(pairs) == {
+        ("cpu", "naive"): AggressorLoad(None, 2.5, None),
+        ("cpu", "isolated"): AggressorLoad(None, 7.0, None),
+    }

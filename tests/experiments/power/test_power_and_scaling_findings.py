@@ -208,10 +208,13 @@ def test_what_is_told_of_a_gpu_is_what_its_rows_say() -> None:
     assert (quartiles, found["power_w"], found["held_back"]) == ([1.0, 4.0, 3.0], 3.0, "heat 0.5")
     assert gpu_case_facts(GpuCase("c", (row("c", "0", 1, 100.0),), between(0.9, 1.1), None))["held_back"] is None
     assert judge_precision(between(0.75, 1.25), 0.25) == ("yes", None)
-    assert judge_precision(between(0.75, 1.25), 0.24)[0] == "no"
+    narrower = "it is known to ±12.3 %; more --repeat or a longer --duration narrows it"
+    assert judge_precision(between(0.8766, 1.1234), 0.12) == ("no", narrower)
     assert judge_precision(between(None, None), 0.25)[0] == "unsure"
     assert unsure_reason(between(0.75, 1.25), "yes", 0.1) is None
     assert "one repeat" in str(unsure_reason(between(None, None), "unsure", 0.1))
+    open_one = "+0.0 % (−25.0 to +25.0) holds both none and more than 10 %; more --repeat decides"
+    assert str(unsure_reason(between(0.75, 1.25), "unsure", 0.1)).endswith(open_one.partition(") ")[2])
 
 
 def gpu(case: str, us: float, joules: float | None, watts: float | None, model: str = "M") -> Any:
@@ -243,6 +246,9 @@ def test_a_headline_of_power_goes_from_the_fastest_to_the_slowest() -> None:
     assert said == "sgemm@torch (n = 2000) takes 1.000–3.000 ms, 4.00–6.00 J, at 100–200 W on 3 × M."
     assert study_headline(asked, study(gpus[0])) == "sgemm@torch (n = 2000) takes 2.000 ms, 5.00 J, at 150 W on M."
     assert "on 2 × M" in study_headline(asked, study(*gpus[:2]))
+    for place, cv in enumerate((0.25, None, 0.5)):
+        gpus[place].cv = cv
+    assert study_headline(asked, study(*gpus)).endswith("at 100–200 W on 3 × M, CV 50 %.")
     assert study_headline(asked, study()) == NOTHING_MEASURED
     idle = power.options(power.QUIET)
     assert study_headline(idle, study(gpu("idle", 1.0, None, 40.0))) == "Only idle power was measured: GPU 0 40 W."
@@ -275,6 +281,9 @@ def test_a_headline_of_power_tells_the_largest_change() -> None:
     more = power.options(power.ALONE, power.TWO, skipped=(SkippedCase(case="far", reason="no"),))
     said = study_headline(more, study(one, pairs=pairs, skipped={"far": "no"}))
     assert "1 of 3 cases does not fit here and 1 of 3 went wrong." in said
+    both = power.options(power.ALONE, power.TWO, skipped=tuple(SkippedCase(case=c, reason="no") for c in ("a", "b")))
+    assert study_headline(both, study(one, skipped={"a": "no", "b": "no"})).endswith("2 of 4 cases do not fit here.")
+    assert study_headline(both, study(one, pairs=pairs[:2])).endswith("on M. 1 of 4 went wrong.")
 
 
 def facts(**changes: Any) -> ShapeFacts:

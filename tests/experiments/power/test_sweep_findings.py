@@ -336,6 +336,10 @@ def test_without_energy_it_is_said_why(judged: Any) -> None:
 
 
 def test_a_delay_is_the_lowest_step_that_keeps_it(judged: Any) -> None:
+    exact = options(points=points(None, 200.0, 300.0, 400.0), max_slowdown=0.12345)
+    (found,) = judged(curve(), wanted=exact)["within_slowdown"]
+    assert found.claim == "sgemm@torch on cuda:0 stays within 12.3 % of its time as found at some step"
+    assert "no step is surely within 12.3 % of" in said(curve(*steps({"longer_at_most": 1.75}, {})), wanted=exact)
     (found,) = judged(curve(*steps({"longer_at_most": 1.75}, {"longer_at_most": 1.5}, {})))["within_slowdown"]
     assert found.claim == "sgemm@torch on cuda:0 takes at most 50 % longer down to a limit of 300 W"
     assert (found.verdict, found.reason, found.estimate.value) == ("yes", None, 1.25)

@@ -33,7 +33,7 @@ from assay.experiments.power.variability.fleet import (
     group_fleets,
 )
 from assay.stats.correlation import PartialCorrelation
-from assay.stats.outliers import estimate_scale
+from assay.stats.outliers import estimate_scale, outlier_p_values
 from tests.experiments.power.simulated_fleets import Setting, simulate
 
 if TYPE_CHECKING:
@@ -163,6 +163,13 @@ def test_a_rack_is_judged_by_its_hosts_and_by_its_gpus_where_it_has_one_host() -
     assert effects[0].high - effects[0].value == pytest.approx(half_width(left, 4, fitted=2))
 
 
+def test_racks_are_judged_by_gpus_where_one_of_them_has_one_host() -> None:
+    of = fleet(*((f"h{n}", f"r{n // 2}", slot) for n, size in enumerate((2, 2, 4)) for slot in range(size)))
+    values = np.array([0.0, 0.02, 0.1, 0.14, 1.0, 1.0, 1.3, 1.34])
+    left = [-0.06, -0.04, 0.04, 0.08, -0.15, -0.15, 0.15, 0.19]
+    assert layout(of).racks(values)[1].high == pytest.approx(1.15 + half_width(left, 4, fitted=2))
+
+
 def test_racks_need_three_gpus_each_and_another_rack() -> None:
     def racks(*names: str | None) -> list[tuple[str, int, float]]:
         of = fleet(*((f"h{n}", name, 0) for n, name in enumerate(names)))
@@ -209,6 +216,16 @@ def test_a_host_that_is_slow_as_a_whole_is_the_reference_of_its_gpus() -> None:
     assert found.fitted == 2
     ratio = float(found.reference_error[13] / found.reference_error[0])
     assert ratio == pytest.approx(2.0)  # of 4 instead of 16
+
+
+def test_the_effect_of_a_slot_is_part_of_its_gpus_references() -> None:
+    noise = [0.001, -0.002, 0.003, -0.001, 0.002, -0.003]
+    values = [0.25 * (slot == 3) + noise[(3 * host + 2 * slot) % 6] for host in range(6) for slot in range(4)]
+    found = peer_references(hosts_of(4, 4, 4, 4, 4, 4), numbers(values), 0.02)
+    assert {effect.name: effect.verdict for effect in found.of("slot")}["3"] == "yes"
+    by_slot = found.reference.reshape(6, 4)
+    assert by_slot[:, 3] - by_slot[:, 0] == pytest.approx([0.25] * 6, abs=0.01)
+    assert by_slot[0, :3] == pytest.approx([found.fleet] * 3)
 
 
 def references(n: int, **changes: Any) -> PeerReferences:
@@ -271,6 +288,25 @@ def test_an_outlier_is_told_beyond_what_matters_and_sure_where_its_interval_is()
     assert [(each.word, each.verdict) for each in hot(56.5, **wide)] == [("cool", "unsure")]
 
 
+def test_a_gpu_that_is_known_less_well_than_most_is_less_of_an_outlier() -> None:
+    errors = [0.25] * 9 + [0.75] * 3 + [1.5]
+    given = numbers([*CALM, 80.0], errors, measure=HEAT)
+    (one,) = find_outliers(given, references(13), 0.02)
+    extra = np.array([max(error**2 - 0.25**2, 0.0) for error in errors])
+    distances = np.array([*CALM, 80.0]) - 60.0
+    chances = outlier_p_values(distances, extra, fitted=1, least=0.5)
+    assert one.rate == pytest.approx(13 * float(chances[12]))
+    lost = numbers([*CALM, 80.0], [0.25] * 12 + [40.0], measure=HEAT)
+    assert find_outliers(lost, references(13), 0.02) == ()
+
+
+def test_a_relative_outlier_is_sure_beyond_what_matters() -> None:
+    near = [0.001 * n for n in range(-6, 7)]
+    zero: dict[str, Any] = {"reference": np.zeros(15), "reference_error": np.full(15, 0.001), "fleet": 0.0}
+    found = find_outliers(numbers([*near, 0.5, -0.4], 0.001), references(15, **zero), 0.02)
+    assert [(one.word, one.verdict) for one in found] == [("slow", "yes"), ("fast", "yes")]
+
+
 def slot(name: str, value: float, half: float, said: Any = "yes") -> LocationEffect:
     return LocationEffect("slot", name, TIME_MEASURE, 3, value, value - half, value + half, 0.001, said)
 
@@ -326,7 +362,10 @@ def test_gpus_that_are_known_less_well_are_drawn_in_further() -> None:
     trust = [between * w for w in weights]
     guesses = [middle + t * (v - middle) for t, v in zip(trust, values, strict=True)]
     doubts = [math.sqrt(t) * error for t, error in zip(trust, errors, strict=True)]
-    found = advice(values, error=errors)
+    of = hosts_of(3)
+    given = numbers(values, errors)
+    given.freedom[1:] = (20.0, 11.0)
+    found = recommend_gpu(of, given, (), (), 0.001)
     assert found.gain is not None
     apart = math.log(sum(map(math.exp, guesses)) / 3) - guesses[0]
     half = 2.306004 * math.hypot(doubts[0] * 2 / 3, math.hypot(doubts[1], doubts[2]) / 3)
@@ -459,6 +498,32 @@ def test_of_two_gpus_nothing_goes_together_and_of_five_only_their_rows() -> None
     (hotter,) = pairs(3, runs=2)[5:]
     assert hotter.association is not None
     assert (hotter.association.n, hotter.association.low) == (6, None)  # three of the six are spent on means
+
+
+def test_a_gpu_is_held_against_itself_with_more_neighbours() -> None:
+    """Each GPU is slower with more neighbours; the GPUs that have more of them are the faster ones."""
+    rows = simulate(Setting(nodes=1, gpus=3, runs=4), 1).all_rows
+    runs = sorted({row.run for row in rows})
+
+    def changed(row: Any) -> Any:
+        place = runs.index(row.run)
+        busy = ("cuda:9 resnet50",) * (9 - 4 * row.slot + place)
+        return row.model_copy(update={"neighbours": busy, "median_us": math.exp(row.slot + 0.01 * place)})
+
+    def busy_pair(*given: Any) -> list[CorrelatedPair]:
+        return [pair for pair in correlate_pairs(group_fleets(given).fleets[0]) if pair.x == "busy neighbours"]
+
+    every = [changed(row) for row in rows]
+    (pair,) = busy_pair(*every)
+    assert pair.association is not None
+    assert pair.association.rho > 0.9
+    assert pair.association.n == 12
+    # A GPU with a single row has nothing to be held against.
+    (fewer,) = busy_pair(*every[:-3], *(row for row in every[-3:] if row.slot), every[0])
+    assert fewer.association is not None
+    assert fewer.association.rho > 0.5
+    alike = [row.model_copy(update={"neighbours": ("cuda:9 resnet50",) * row.slot}) for row in rows]
+    assert busy_pair(*alike) == []
 
 
 def test_a_place_or_a_gpu_that_does_not_differ_has_the_lower_word() -> None:
