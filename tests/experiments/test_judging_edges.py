@@ -149,6 +149,11 @@ def test_neighbours_count_with_the_square_of_their_shift_beyond_that_of_blocks()
     assert effects._neighbour_variance(table, "naive") == pytest.approx((0.15 + 0.01) / 2)
     assert effects._neighbour_variance({**quiet, ("naive", HERE): {1: 0.1, 2: -0.1}}, "naive") == 0.0
     assert effects._neighbour_variance(table, "isolated") == 0.0
+    second, third = WorkerSlot(0, "cpu:0", 1), WorkerSlot(0, "cpu:0", 2)
+    crowd: LevelTable = {**quiet, ("naive", second): {1: 0.2, 2: 0.2}}
+    assert effects._neighbour_variance(crowd, "naive") == pytest.approx(0.04)
+    more: LevelTable = {**crowd, ("naive", third): {1: 0.5}, ("naive", there): {1: 0.1}}
+    assert effects._neighbour_variance(more, "naive") == pytest.approx((0.04 + 0.25 + 0.01) / 3)
 
 
 def test_the_noise_of_a_timing_is_parted_for_every_condition_that_was_measured() -> None:
@@ -212,16 +217,45 @@ def test_levels_and_gaps_of_devices_are_means_over_workers_and_blocks() -> None:
 
 
 def test_noise_is_the_distance_from_the_mean_of_all_that_was_timed_alone() -> None:
-    logs = ((-0.3, 0.0, 0.3), (0.0, 0.0, 0.0), (0.3, 0.3, 0.3))
+    logs = ((-0.6, 0.0, 0.6), (0.0, 0.0, 0.0), (0.3, 0.3, 0.3))
     cells = tuple(at(1, *told, block=block) for block, told in enumerate(logs))
     laid = ContentionLayout(cells=cells, choices=(), phase_trials=(), missing=(), quantity="call_us")
     (alone,) = effects.noise_budgets(laid)
-    # Alone it takes 0.1. Means of 0, 0 and 0.3 scatter by 0.03, of which sampling explains a third of 0.06 / 3.
-    assert alone.total == pytest.approx((0.07 + 0.01 + 0.04) / 3)
-    starts = 0.03 - 0.02 / 3
-    assert alone.parts == pytest.approx(
-        {"within": 0.02, "starts": starts, "drift": 0.0, "neighbours": 0.0, "rest": 0.0}
+    # Alone it takes 0.1. Means of 0, 0 and 0.3 scatter by 0.03, of which sampling explains a third of 0.24 / 3.
+    assert alone.total == pytest.approx((0.25 + 0.01 + 0.04) / 3)
+    starts = 0.03 - 0.08 / 3
+    parts = {"within": 0.08, "starts": starts, "drift": 0.0, "neighbours": 0.0, "rest": 0.02 - starts}
+    assert alone.parts == pytest.approx(parts)
+
+
+def test_times_over_those_alone_are_held_against_every_sensor_the_closest_first() -> None:
+    there, loose = WorkerSlot(1, "cpu:1"), WorkerSlot(7, "cpu:7")
+
+    def timed(
+        trial: str, log: float, slot: WorkerSlot, phase: Phase = "naive", quantity: str = "call_us"
+    ) -> LayoutCell:
+        return LayoutCell(slot, 1, phase, quantity, np.exp([log]), 0.0, trial)
+
+    none = dict.fromkeys(effects.HOST_METRICS)
+    rows = zip(
+        (1.0, 2.0, 3.0, 4.0, 5.0, 6.0), (3.0, 1.0, 5.0, 2.0, 6.0, 4.0), (2.0, 1.0, 3.0, 5.0, 4.0, 6.0), strict=True
     )
+    seen = [
+        Made(**{**none, "cpu_percent": busy, "context_switches_per_s": taken, "pressure_cpu_percent": waited}, gpus=())
+        for busy, taken, waited in rows
+    ]
+    window = Made(start_ns=0, end_ns=0)
+    records: Any = tuple(
+        Made(record=Made(trial=f"t{n}", during=during, window=window, evidence=())) for n, during in enumerate(seen)
+    )
+    cells = [timed("b", 0.0, HERE, "baseline"), timed("b", 1.0, there, "baseline"), timed("t0", 9.0, loose)]
+    cells += [timed(f"t{n}", 0.1 * (n + 1) + n % 2, there if n % 2 else HERE) for n in range(6)]
+    cells += [timed("t0", 5.0, HERE, "naive", "busy_us")]
+    found = effects.sensor_correlations(ContentionLayout(tuple(cells), (), records, (), "call_us"))
+    words = ["CPUs busy", "time that threads waited for a CPU", "context switches"]
+    assert [each.metric for each in found] == words
+    # Squares of how far ranks are apart are 0, 4 and 18 together, of 35 where nothing goes with anything.
+    assert [each.correlation.rho for each in found] == pytest.approx([1.0, 1 - 4 / 35, 1 - 18 / 35])
 
 
 def test_of_several_gpus_the_busiest_counts_and_of_clocks_the_lowest_too() -> None:
@@ -239,6 +273,7 @@ def test_of_several_gpus_the_busiest_counts_and_of_clocks_the_lowest_too() -> No
         "CPUs busy": 0.0, "GPU power": 300.0, "lowest GPU clock": 800.0, "GPU temperature": 80.0,
     }  # fmt: skip
     assert metrics(3, None, 5) == {effects.CONTEXT_SWITCHES: 4.0}
+    assert metrics(3, end_ns=2 * 10**9) == {effects.CONTEXT_SWITCHES: 3.0}
     assert metrics(0, end_ns=3 * 10**9) == {effects.CONTEXT_SWITCHES: 0.0}
     assert metrics(None) == metrics() == metrics(3, end_ns=10**9) == {}
 
