@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import time
 from collections import defaultdict
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -75,6 +75,8 @@ def run(
     with folder.held(), stop_on_signals(), Guardian(), monitor or nullcontext():
         loop = RunLoop(folder, launcher, progress, monitor)
         loop.to_the_end(lambda records: experiment.step(machine, options, records))
+    with suppress(OSError):  # there is none where no worker ran here, and it is not empty where one is still ending
+        (folder.path / "scratch").rmdir()
     return conclude(experiment, folder)
 
 

@@ -42,6 +42,7 @@ def test_two_devices_side_by_side_give_a_result_a_report_and_proof_of_their_core
     folder = Path(found["run"])
     names = {"plan.json", "machine.json", "blocks.jsonl", "records.jsonl", "findings.json", "report.md", "report.html"}
     assert names <= {path.name for path in folder.iterdir()}
+    assert not (folder / "scratch").exists()
     assert (folder / "figures/timeline.png").read_bytes().startswith(b"\x89PNG")
     assert json.loads((folder / "findings.json").read_text())["schema"] == 1
 
