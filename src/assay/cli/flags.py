@@ -31,7 +31,7 @@ from assay.cli.commands import OTHER, OUTPUT, CommandLine, FlagRow, VerbRow
 from assay.core.errors import AssayError, BadInput, GateFailed
 from assay.core.files import check_path, find_control_character, lease_folder
 from assay.core.format import MAX_PROCESSES, MAX_REPEATS, parse_duration_s, parse_fraction
-from assay.core.values import Cache, InterferencePolicy, Isolation, Value, first_problem
+from assay.core.values import Cache, InterferencePolicy, Isolation, Value, explain_problem, first_problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -321,7 +321,7 @@ def describe_problem(flags: type[Flags], error: ValidationError) -> str:
         return f"{row.title} must be a whole number{value}"
     if kind.startswith(("float_", "finite_")):
         return f"{row.title} must be a {'finite ' if kind == 'finite_number' else ''}number{value}"
-    return f"{row.title}: {str(problem['msg']).removeprefix('Value error, ')}"
+    return f"{row.title}{':' if kind == 'value_error' else ''} {explain_problem(problem)}"
 
 
 @dataclass(frozen=True)
